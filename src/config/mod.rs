@@ -1,0 +1,187 @@
+//! Configuration: what a validated config holds. Reading and checking it is in the files beside this one.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Uri};
+
+use crate::policy::backoff::Jitter;
+use crate::policy::classify::Rule;
+use crate::policy::safety::Ambiguous;
+use crate::wire::dialect::Dialect;
+
+/// A validated config. Immutable: a reload makes another one.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The listener and its limits.
+    pub server: Server,
+    /// The global token bucket for retries.
+    pub bucket: RetryBucket,
+    /// Upstreams by name, each with its settings merged from the global sections and its own.
+    pub upstreams: BTreeMap<String, Arc<Upstream>>,
+    /// The user's own `[[classify]]` rules, in order; also given to each upstream that they apply to.
+    pub log: Log,
+    /// Set by `--upstream URL`: one upstream for every path. Its name in `upstreams`.
+    pub sole_upstream: Option<String>,
+}
+
+/// `[server]`.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The upstream for paths that name none; empty: by the path's form.
+    pub default_upstream: Option<String>,
+    /// Bytes; a larger request body is refused.
+    pub max_body: u64,
+    /// Bytes; a larger request body is streamed once.
+    pub replay_body: u64,
+    /// Open client connections at most.
+    pub max_connections: usize,
+    /// How long answers in flight may take after SIGTERM.
+    pub drain_timeout: Duration,
+    /// Who is sent 102 Processing while a call is held.
+    pub interim: Interim,
+    /// The environment variable that holds the client keys.
+    pub client_keys_env: Option<String>,
+    /// The keys themselves, read when the config was; empty: none are asked for.
+    pub client_keys: Vec<Secret>,
+    /// Host header values that are served, lower case, without port.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may call, lower case (`https://app.example`).
+    pub allowed_origins: Vec<String>,
+    /// Where runs and escalations will live.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// `server.interim`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interim {
+    /// Clients that were seen to take it.
+    Known,
+    /// Every HTTP/1.1 client.
+    Always,
+    /// Nobody.
+    Never,
+}
+
+/// `[retry]`, for one upstream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Retry {
+    /// Tries in all, the first included.
+    pub max_attempts: u32,
+    /// The first backoff.
+    pub base_delay: Duration,
+    /// The largest backoff.
+    pub max_delay: Duration,
+    /// Growth from one backoff to the next.
+    pub multiplier: f64,
+    /// How a delay is spread.
+    pub jitter: Jitter,
+    /// All attempts and waits, up to the head of the final answer.
+    pub deadline: Duration,
+    /// Give up before the client does.
+    pub respect_client_timeout: bool,
+    /// A provider's wait beyond this is passed on.
+    pub max_wait_hint: Duration,
+    /// What to do when the upstream may have acted.
+    pub ambiguous: Ambiguous,
+    /// Tries in all of a call whose repeat may act twice.
+    pub ambiguous_attempts: u32,
+    /// Also repeat good answers that have no content.
+    pub empty: bool,
+}
+
+/// `[retry.bucket]`: every retry of every client takes one token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetryBucket {
+    /// Tokens a second.
+    pub rate: f64,
+    /// Tokens that can be saved up.
+    pub burst: u32,
+}
+
+/// `[timeouts]`, for one upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Name, TCP and TLS together.
+    pub connect: Duration,
+    /// Request sent to response head.
+    pub first_byte: Duration,
+    /// Stream: head to first event.
+    pub stream_first_event: Duration,
+    /// Between bytes of a body.
+    pub stream_idle: Duration,
+}
+
+/// `[log]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Log {
+    /// Plain text or one JSON object a line.
+    pub json: bool,
+    /// The least severe level written.
+    pub level: tracing::Level,
+}
+
+/// `[upstreams.NAME]`.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    /// Its name: the first path segment, the metric label.
+    pub name: Arc<str>,
+    /// Scheme, host, port and path prefix. No userinfo (it becomes an authorization header).
+    pub base_url: Uri,
+    /// The wire family it speaks.
+    pub dialect: Dialect,
+    /// The environment variable that holds the credential.
+    pub api_key_env: Option<String>,
+    /// The credential itself, read when the config was.
+    pub api_key: Option<Secret>,
+    /// Headers put on every request, in place of the client's own of that name.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Which HTTP version is spoken.
+    pub http2: Http2,
+    /// PEM file with roots on top of the platform's.
+    pub ca_file: Option<PathBuf>,
+    /// `[retry]`, merged.
+    pub retry: Retry,
+    /// `[timeouts]`, merged.
+    pub timeouts: Timeouts,
+    /// The `[[classify]]` rules that apply to this upstream, in order.
+    pub rules: Vec<Rule>,
+}
+
+/// `upstreams.NAME.http2`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Http2 {
+    /// By ALPN over TLS, HTTP/1.1 in the clear.
+    Auto,
+    /// HTTP/1.1 only.
+    Never,
+    /// HTTP/2 without asking, also in the clear.
+    PriorKnowledge,
+}
+
+/// A value that must not be seen: its `Debug` hides it, and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wrap a value.
+    pub fn new(value: impl Into<String>) -> Self {
+        Secret(value.into())
+    }
+
+    /// The value, for the one place that must send or compare it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[hidden]")
+    }
+}

@@ -1,0 +1,4 @@
+//! Backstop.
+pub mod config;
+pub mod policy;
+pub mod wire;

@@ -1,0 +1,8 @@
+//! Decisions as pure functions: clock and dice are arguments.
+
+pub mod backoff;
+pub mod classify;
+pub mod failure;
+pub mod retry;
+pub mod safety;
+pub mod verdict;

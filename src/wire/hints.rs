@@ -1,0 +1,1 @@
+//! The provider's own word on when to come back.
