@@ -1,4 +1,22 @@
 //! Backstop.
+pub mod account;
+pub mod admin;
+pub mod admission;
+pub mod answer;
+pub mod attempts;
+pub mod call;
+pub mod clock;
 pub mod config;
+pub mod drain;
+pub mod instance;
+pub mod metrics;
 pub mod policy;
+pub mod proxy;
+pub mod relay;
+pub mod reply;
+pub mod route;
+pub mod server;
+pub mod story;
+pub mod tunnel;
+pub mod upstream;
 pub mod wire;

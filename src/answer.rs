@@ -1,0 +1,171 @@
+//! An upstream's answer, read as far as it must be before it can be judged.
+//!
+//! A plain answer is read whole first (up to [`LOOK_LIMIT`]), so that a cut or an error told inside a 200 can still be
+//! retried. What comes live (streams, sound, pictures, files) is passed on from its first byte.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, Method, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Body;
+use tokio::time::{Instant, timeout_at};
+
+use crate::clock::after;
+use crate::policy::classify::{Answer as Seen, Evidence, Rule, classify};
+use crate::policy::failure::{Kind, Phase, TransportError};
+use crate::policy::verdict::Verdict;
+use crate::upstream::ResponseBody;
+use crate::wire::dialect::Dialect;
+use crate::wire::{encoding, headers};
+
+/// As much of an answer as is held to look at it, in bytes on the wire.
+pub const LOOK_LIMIT: usize = 4 * 1024 * 1024;
+
+/// An answer.
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers, hop-by-hop ones included.
+    pub headers: HeaderMap,
+    /// What hyper keeps beside a head (case of names, reason phrase, the upgrade).
+    pub extensions: Extensions,
+    /// What was read of the body.
+    pub held: Vec<Bytes>,
+    /// The trailers, if the body is whole.
+    pub trailers: Option<HeaderMap>,
+    /// What is still to come; `None`: the body is whole.
+    pub rest: Option<ResponseBody>,
+    /// It is passed on without a look at its body.
+    pub live: bool,
+    /// When its head came, by our clock.
+    pub at: SystemTime,
+}
+
+/// How to read an answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// The request's method.
+    pub method: &'a Method,
+    /// The request's path upstream.
+    pub path: &'a str,
+    /// The request asks a model.
+    pub model_call: bool,
+    /// The limit between two pieces of the body.
+    pub idle: Duration,
+    /// When to stop looking: a good answer is passed on as it comes, a bad one has failed.
+    pub deadline: Instant,
+}
+
+impl Answer {
+    /// Read an answer's body as far as needed.
+    ///
+    /// # Errors
+    /// If the body is cut, stalls, or (of a bad answer) is not there by the deadline.
+    pub async fn read(response: Response<ResponseBody>, how: Reading<'_>, at: SystemTime) -> Result<Answer, TransportError> {
+        let (head, body) = response.into_parts();
+        let live = is_live(head.status, &head.headers, how);
+        let mut answer = Answer {
+            status: head.status,
+            headers: head.headers,
+            extensions: head.extensions,
+            held: Vec::new(),
+            trailers: None,
+            rest: Some(body),
+            live,
+            at,
+        };
+        if !live {
+            answer.fill(how).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn fill(&mut self, how: Reading<'_>) -> Result<(), TransportError> {
+        let mut size = 0;
+        while let Some(rest) = self.rest.as_mut().filter(|_| size < LOOK_LIMIT) {
+            if rest.is_end_stream() {
+                self.rest = None;
+                break;
+            }
+            let idle = after(Instant::now(), how.idle);
+            let Ok(frame) = timeout_at(idle.min(how.deadline), rest.frame()).await else {
+                if Instant::now() < idle && self.status.is_success() {
+                    // The client's patience ends, the answer is coming: let it come.
+                    self.live = true;
+                    return Ok(());
+                }
+                return Err(stalled(how.idle));
+            };
+            match frame.transpose()?.map(http_body::Frame::into_data) {
+                None => self.rest = None,
+                Some(Ok(bytes)) => {
+                    size += bytes.len();
+                    self.held.push(bytes);
+                }
+                Some(Err(frame)) => self.trailers = frame.into_trailers().ok(),
+            }
+        }
+        Ok(())
+    }
+
+    /// The body in hand, in one piece.
+    pub fn bytes(&self) -> Bytes {
+        match self.held.as_slice() {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            many => many.concat().into(),
+        }
+    }
+
+    /// What this answer means.
+    pub fn judge(&self, dialect: Dialect, model_call: bool, rules: &[Rule]) -> Verdict {
+        let raw = self.bytes();
+        let decoded = encoding::decode(&self.headers, &raw, LOOK_LIMIT);
+        classify(
+            Evidence::Answer(Seen {
+                dialect,
+                model_call: model_call && !self.live && decoded.is_some(),
+                status: self.status,
+                headers: &self.headers,
+                body: decoded.as_deref().unwrap_or_default(),
+                whole: self.rest.is_none() && raw.len() <= LOOK_LIMIT,
+                now: self.at,
+            }),
+            rules,
+        )
+    }
+
+    /// The body's media type is that of a stream of events.
+    pub fn is_stream(&self) -> bool {
+        headers::media_type(&self.headers).is_some_and(|kind| STREAMS.contains(&kind.as_str()))
+    }
+}
+
+const STREAMS: [&str; 4] =
+    ["text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream", "application/stream+json"];
+
+/// A good answer that is passed on as it comes: streams, and what holds no text to judge.
+fn is_live(status: StatusCode, answer: &HeaderMap, how: Reading<'_>) -> bool {
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return true;
+    }
+    if !status.is_success() || how.method == Method::HEAD {
+        return false;
+    }
+    let kind = headers::media_type(answer).unwrap_or_default();
+    if STREAMS.contains(&kind.as_str()) || how.path.ends_with("streamGenerateContent") {
+        return true;
+    }
+    let text = kind.is_empty() || kind.starts_with("text/") || kind.ends_with("json") || kind.ends_with("xml");
+    let declared = answer.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    match declared {
+        Some(size) => size > LOOK_LIMIT || !text && !how.model_call && size > 64 * 1024,
+        None => !text || !how.model_call && !kind.ends_with("json"),
+    }
+}
+
+fn stalled(idle: Duration) -> TransportError {
+    let detail = format!("the response body stalled for {} (timeouts.stream_idle)", humantime::format_duration(idle));
+    TransportError { phase: Phase::Body, kind: Kind::Timeout, sent: true, detail }
+}

@@ -1,0 +1,100 @@
+//! The main path: a client's request in, an answer out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::time::sleep;
+
+use crate::account::Account;
+use crate::attempts::{Attempts, Opening, Reply};
+use crate::call::Call;
+use crate::config::Interim;
+use crate::instance::Instance;
+use crate::policy::verdict::Class;
+use crate::relay::{OutBody, relay};
+use crate::reply::{Fault, LocalReply, Outcome};
+use crate::route::Route;
+use crate::tunnel;
+use crate::wire::dialect::usage::AnswerFacts;
+
+/// 102 Processing is sent this often while a call is held: Node's header timer gives up after 300 s of silence.
+const INTERIM_EVERY: Duration = Duration::from_secs(15);
+
+/// Serve one request. `interim` sends 102 Processing ahead of the answer. Dropping the future ends whatever is under way.
+pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, interim: impl Fn()) -> Response<OutBody> {
+    let lasting = &instance.lasting;
+    let id = lasting.clock.request_id();
+    let target = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let mut account = Account::open(lasting.metrics.clone(), id.clone(), request.method().clone(), target.as_str());
+    let Some(route) = instance.routes.resolve(&target, request.headers()) else {
+        let dialect = instance.routes.dialect(request.uri(), request.headers());
+        return relay(rejected(unknown_route(&instance, target.path())), dialect, Duration::ZERO, account);
+    };
+    account.routed(&route.upstream.config.name);
+    let (dialect, idle) = (route.dialect, route.upstream.config.timeouts.stream_idle);
+    let switch = tunnel::asked(&mut request);
+    let call = match read(id, request, route, &instance).await {
+        Ok(call) => call,
+        Err(reply) => return relay(rejected(reply), dialect, idle, account),
+    };
+    let mut opening = held(Attempts::new(&instance, &call).run(), &call, &instance, interim).await;
+    count_tokens(&instance, &call, &opening);
+    let switched = switch.and_then(|switch| switch.accepted(&mut opening));
+    let mut response = relay(opening, dialect, idle, account);
+    if let Some(protocol) = switched {
+        tunnel::announce(response.headers_mut(), protocol);
+    }
+    response
+}
+
+async fn read(id: String, request: Request<Incoming>, route: Route, instance: &Instance) -> Result<Call, LocalReply> {
+    let (parts, body) = request.into_parts();
+    Call::read(id, parts, body, route, &instance.config).await
+}
+
+/// Run the attempts; tell the client's timers meanwhile that somebody is there.
+async fn held(attempts: impl Future<Output = Opening>, call: &Call, instance: &Instance, interim: impl Fn()) -> Opening {
+    let told = match instance.config.server.interim {
+        Interim::Known => call.takes_interim,
+        Interim::Always => call.is_http11,
+        Interim::Never => false,
+    };
+    if !told {
+        return attempts.await;
+    }
+    let mut attempts = std::pin::pin!(attempts);
+    loop {
+        tokio::select! {
+            biased;
+            opening = &mut attempts => return opening,
+            () = sleep(INTERIM_EVERY) => interim(),
+        }
+    }
+}
+
+/// Count what the answer cost, by the provider's own word.
+fn count_tokens(instance: &Instance, call: &Call, opening: &Opening) {
+    let Reply::Upstream(answer) = &opening.reply else { return };
+    let good = opening.verdict.as_ref().is_some_and(|verdict| verdict.class == Class::Success);
+    if !(call.model_call && good && answer.rest.is_none()) {
+        return;
+    }
+    let _ = (instance, AnswerFacts::default());
+}
+
+/// A request without a route is told what routes there are.
+fn unknown_route(instance: &Instance, path: &str) -> LocalReply {
+    let names = instance.routes.names().join(", ");
+    let mut message = "the path names no upstream, and its form says nothing: begin it with /NAME/ or /v1/".to_owned();
+    if path.starts_with("/chat/") || path.starts_with("/responses") || path.starts_with("/embeddings") {
+        message.push_str(" (an OpenAI base URL ends in /v1)");
+    }
+    LocalReply::new(Fault::UnknownRoute, format!("{message}. Upstreams: {names}"))
+}
+
+fn rejected(reply: LocalReply) -> Opening {
+    Opening { reply: Reply::Local(reply), outcome: Outcome::Rejected, attempts: 0, verdict: None, no_retry: true }
+}

@@ -1,0 +1,84 @@
+//! Which dialect a request speaks, from its path and headers alone.
+
+use http::HeaderMap;
+
+use super::Dialect;
+
+/// The dialect that a request without an upstream's name is meant for; `None` where its form says nothing.
+pub fn by_form(path: &str, headers: &HeaderMap) -> Option<Dialect> {
+    let mut segments = path.trim_start_matches('/').split('/');
+    let (first, second) = (segments.next().unwrap_or_default(), segments.next().unwrap_or_default());
+    if first == "v1" && second.starts_with("messages") || headers.contains_key("anthropic-version") {
+        return Some(Dialect::Anthropic);
+    }
+    if matches!(first, "v1beta" | "v1alpha") || is_model_verb(path) || headers.contains_key("x-goog-api-key") {
+        return Some(Dialect::Gemini);
+    }
+    (first == "v1").then_some(Dialect::OpenAi)
+}
+
+/// The dialect that an upstream answers a path in: upstreams of one dialect often serve a path of another as well.
+pub fn of_path(path: &str, upstream: Dialect) -> Dialect {
+    let ends_with = |tail: &str| path.trim_end_matches('/').ends_with(tail);
+    if upstream == Dialect::Generic {
+        Dialect::Generic
+    } else if ends_with("/messages") || ends_with("/messages/count_tokens") {
+        // Threads of the assistants API have messages too.
+        if path.contains("/threads/") { upstream } else { Dialect::Anthropic }
+    } else if ends_with("/chat/completions") || ends_with("/responses") || ends_with("/embeddings") {
+        Dialect::OpenAi
+    } else if is_model_verb(path) {
+        Dialect::Gemini
+    } else {
+        upstream
+    }
+}
+
+/// `…/models/NAME:verb`, the way Gemini calls a model.
+fn is_model_verb(path: &str) -> bool {
+    let (rest, last) = path.rsplit_once('/').unwrap_or(("", path));
+    let verb = last.split_once(':').map(|(_, verb)| verb).unwrap_or_default();
+    let on_model = rest.ends_with("odels") || rest.ends_with("/endpoints");
+    // A fine-tuned model's id holds colons too (`ft:gpt-4:org`): a verb is one, of letters.
+    on_model && !verb.is_empty() && verb.chars().all(|c| c.is_ascii_alphabetic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_say_their_dialect() {
+        let none = HeaderMap::new();
+        for (path, dialect) in [
+            ("/v1/messages", Some(Dialect::Anthropic)),
+            ("/v1/messages/batches", Some(Dialect::Anthropic)),
+            ("/v1/chat/completions", Some(Dialect::OpenAi)),
+            ("/v1/models", Some(Dialect::OpenAi)),
+            ("/v1beta/models", Some(Dialect::Gemini)),
+            ("/v1alpha/models", Some(Dialect::Gemini)),
+            ("/v1/models/gemini-x:generateContent", Some(Dialect::Gemini)),
+            ("/v1/models/ft:gpt-4o:org::id", Some(Dialect::OpenAi)),
+            ("/favicon.ico", None),
+            ("/", None),
+        ] {
+            assert_eq!(by_form(path, &none), dialect, "{path}");
+        }
+    }
+
+    #[test]
+    fn headers_say_it_too() {
+        let headers = |name: &'static str| HeaderMap::from_iter([(http::HeaderName::from_static(name), "x".parse().unwrap())]);
+        assert_eq!(by_form("/v1/models", &headers("anthropic-version")), Some(Dialect::Anthropic));
+        assert_eq!(by_form("/v1/models", &headers("x-goog-api-key")), Some(Dialect::Gemini));
+    }
+
+    #[test]
+    fn a_path_of_another_dialect_is_answered_in_that_one() {
+        assert_eq!(of_path("/v1/messages", Dialect::OpenAi), Dialect::Anthropic);
+        assert_eq!(of_path("/v1/threads/t/messages", Dialect::OpenAi), Dialect::OpenAi);
+        assert_eq!(of_path("/v1/chat/completions", Dialect::Anthropic), Dialect::OpenAi);
+        assert_eq!(of_path("/v1/chat/completions", Dialect::Generic), Dialect::Generic);
+        assert_eq!(of_path("/v1/models", Dialect::Anthropic), Dialect::Anthropic);
+    }
+}
