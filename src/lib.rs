@@ -1,4 +1,5 @@
 //! Backstop.
+pub mod cli;
 pub mod config;
 pub mod policy;
 pub mod wire;
