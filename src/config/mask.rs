@@ -5,6 +5,9 @@ use toml::Value;
 /// Stands where a secret stood.
 pub(super) const HIDDEN: &str = "***";
 
+/// The keys that hold URLs.
+const URLS: [&str; 3] = ["base_url", "url", "otlp_endpoint"];
+
 /// A value at this key may be, or hold, a secret: it is in no fault. Generous, because a key may be misspelt.
 pub(super) fn is_secret(key: &str) -> bool {
     // `max_tokens` counts tokens, it is none.
@@ -67,7 +70,7 @@ pub(super) fn document(mut table: toml::Table) -> toml::Table {
 fn mask_value(key: &str, value: &mut Value) {
     match value {
         Value::String(text) if key == "webhook" && !text.is_empty() => HIDDEN.clone_into(text),
-        Value::String(text) => *text = mask_url(text),
+        Value::String(text) if URLS.contains(&key) => *text = mask_url(text),
         Value::Array(items) => items.iter_mut().for_each(|item| mask_value(key, item)),
         Value::Table(table) if key == "headers" => table
             .iter_mut()
