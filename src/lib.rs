@@ -5,6 +5,7 @@ pub mod admission;
 pub mod answer;
 pub mod attempts;
 pub mod call;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod drain;

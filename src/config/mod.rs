@@ -1,5 +1,17 @@
 //! Configuration: what a validated config holds. Reading and checking it is in the files beside this one.
 
+mod fault;
+mod load;
+mod mask;
+mod read;
+mod section;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod units;
+mod url;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +25,15 @@ use crate::policy::classify::Rule;
 use crate::policy::safety::Ambiguous;
 use crate::wire::dialect::Dialect;
 
+pub use fault::{ConfigError, Fault, Kind, Place};
+pub use load::{Env, Loaded, Sources, load, locate};
+
+/// The commented default file: the one place where default values are written.
+pub const DEFAULTS: &str = include_str!("../../config/backstop.toml");
+
+/// The name of the upstream that `--upstream` makes.
+pub const SOLE: &str = "upstream";
+
 /// A validated config. Immutable: a reload makes another one.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -22,7 +43,7 @@ pub struct Config {
     pub bucket: RetryBucket,
     /// Upstreams by name, each with its settings merged from the global sections and its own.
     pub upstreams: BTreeMap<String, Arc<Upstream>>,
-    /// The user's own `[[classify]]` rules, in order; also given to each upstream that they apply to.
+    /// How logs are written.
     pub log: Log,
     /// Set by `--upstream URL`: one upstream for every path. Its name in `upstreams`.
     pub sole_upstream: Option<String>,

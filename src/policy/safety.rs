@@ -25,7 +25,12 @@ pub enum Effect {
 }
 
 /// The effect of a request. `path` is the upstream's path without query; `body` is read only where a field of it decides.
-pub fn effect(_dialect: Dialect, _method: &Method, _path: &str, _body: impl FnOnce() -> Option<Vec<u8>>) -> Effect {
+pub fn effect(
+    _dialect: Dialect,
+    _method: &Method,
+    _path: &str,
+    _body: impl FnOnce() -> Option<Vec<u8>>,
+) -> Effect {
     unimplemented!()
 }
 

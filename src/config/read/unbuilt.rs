@@ -1,0 +1,222 @@
+//! Sections of features that are not built yet: fully checked, and refused when they ask for the feature,
+//! because a limit that is read and not kept is worse than none.
+
+use super::{merged, upstream};
+use crate::config::section::{Context, Section, as_str};
+use crate::config::tree::{Node, Value};
+
+/// The global sections.
+pub(super) fn sections(s: &mut Section<'_>) -> Option<()> {
+    let all = [
+        s.section("stream").and_then(stream),
+        s.section("breaker").and_then(breaker),
+        s.section("admission").and_then(admission),
+        s.section("redis").and_then(redis),
+        s.section("idempotency").and_then(idempotency),
+        s.section("runs").and_then(runs),
+        s.section("repair").and_then(repair),
+        s.section("telemetry").and_then(telemetry),
+    ];
+    all.into_iter().collect()
+}
+
+/// An upstream's own keys and sections of them.
+pub(super) fn of_upstream(
+    s: &mut Section<'_>,
+    root: &Node,
+    name: &str,
+    names: &[&str],
+) -> Option<()> {
+    let keys = upstream::unbuilt_keys(s, name, names);
+    let stream = own(s, root, "stream", stream);
+    let breaker = own(s, root, "breaker", breaker);
+    let admission = own(s, root, "admission", admission);
+    keys.and(stream).and(breaker).and(admission)
+}
+
+fn own(
+    s: &mut Section<'_>,
+    root: &Node,
+    key: &'static str,
+    read: fn(Section<'_>) -> Option<()>,
+) -> Option<()> {
+    let Some(node) = s.optional(key) else {
+        return Some(());
+    };
+    let node = merged(root, Some(node), key, &[])?;
+    read(Section::open(s.cx, &node))
+}
+
+fn stream(mut s: Section<'_>) -> Option<()> {
+    let mode = s.one_of("mode", &[("relay", false), ("shield", true)]);
+    let heartbeat = s.duration("heartbeat");
+    let hold = s.size("hold");
+    let mode = s.only("mode", mode, &false, "\"relay\"");
+    let heartbeat = s.only("heartbeat", heartbeat, &std::time::Duration::ZERO, "\"0s\"");
+    let hold = s.only("hold", hold, &0, "\"0B\"");
+    s.finish();
+    mode.and(heartbeat).and(hold)
+}
+
+fn breaker(mut s: Section<'_>) -> Option<()> {
+    let enabled = s.bool("enabled");
+    let window = s.period("window");
+    let ratio = s.number("failure_ratio", "a number above 0, up to 1", |n| {
+        n > 0.0 && n <= 1.0
+    });
+    let requests = s.int("min_requests", 1..=u32::MAX);
+    let open_for = s.period("open_for");
+    let enabled = s.only("enabled", enabled, &false, "false");
+    s.finish();
+    window.and(ratio).and(requests).and(open_for).and(enabled)
+}
+
+fn admission(mut s: Section<'_>) -> Option<()> {
+    const NUMBER: &str = "a number from 0 (0 = no limit)";
+    let mut all = Vec::new();
+    let rate = s.number("requests_per_second", NUMBER, |n| n >= 0.0);
+    all.push(s.only("requests_per_second", rate, &0.0, "0"));
+    for key in ["burst", "tokens_per_minute", "max_concurrency"] {
+        let value = s.int(key, 0..=1_000_000_000_i64);
+        all.push(s.only(key, value, &0, "0"));
+    }
+    let adaptive = s.bool("adaptive");
+    all.push(s.only("adaptive", adaptive, &false, "false"));
+    all.push(s.int("queue", 1..=1_000_000).map(drop));
+    s.finish();
+    all.into_iter().collect()
+}
+
+fn redis(mut s: Section<'_>) -> Option<()> {
+    let url = s.string("url");
+    let url = s.only("url", url, &"", "\"\"");
+    s.finish();
+    url
+}
+
+fn telemetry(mut s: Section<'_>) -> Option<()> {
+    let endpoint = s.string("otlp_endpoint");
+    let endpoint = s.only("otlp_endpoint", endpoint, &"", "\"\"");
+    s.finish();
+    endpoint
+}
+
+fn idempotency(mut s: Section<'_>) -> Option<()> {
+    let mut all = Vec::new();
+    for key in ["coalesce", "auto", "durable"] {
+        let value = s.bool(key);
+        all.push(s.only(key, value, &false, "false"));
+    }
+    all.push(s.duration("replay_for").map(drop));
+    all.push(s.duration("linger").map(drop));
+    all.push(s.size("max_bytes").map(drop));
+    s.finish();
+    all.into_iter().collect()
+}
+
+fn runs(mut s: Section<'_>) -> Option<()> {
+    let enabled = s.bool("enabled");
+    let mut all = vec![s.only("enabled", enabled, &false, "false")];
+    all.push(s.strings("identify").map(drop));
+    for key in ["max_steps", "max_tokens", "max_input_tokens"] {
+        all.push(s.int(key, 0..=1_000_000_000_000_i64).map(drop));
+    }
+    all.push(
+        s.number(
+            "max_cost_usd",
+            "a number from 0 (US dollars; 0 = no limit)",
+            |n| n >= 0.0,
+        )
+        .map(drop),
+    );
+    all.push(s.duration("max_wall").map(drop));
+    all.push(s.one_of("on_stop", &[("message", ()), ("error", ())]));
+    all.push(s.section("loops").and_then(loops));
+    all.push(s.required("prices").and_then(|node| prices(s.cx, node)));
+    all.push(s.section("escalation").and_then(escalation));
+    s.finish();
+    all.into_iter().collect()
+}
+
+fn loops(mut s: Section<'_>) -> Option<()> {
+    let mut all = Vec::new();
+    for key in ["window", "nudge_after", "stop_after", "error_streak"] {
+        all.push(s.int(key, 0..=1000_i64).map(drop));
+    }
+    all.push(s.strings("error_prefixes").map(drop));
+    s.finish();
+    all.into_iter().collect()
+}
+
+fn escalation(mut s: Section<'_>) -> Option<()> {
+    let webhook = s.string("webhook");
+    s.finish();
+    webhook.map(drop)
+}
+
+fn prices(cx: &Context<'_>, node: &Node) -> Option<()> {
+    let Some(table) = node.table() else {
+        cx.expected(node, "a table of models");
+        return None;
+    };
+    table
+        .values()
+        .map(|node| price(Section::open(cx, node)))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+fn price(mut s: Section<'_>) -> Option<()> {
+    let mut all = Vec::new();
+    for key in ["input", "output", "cached"] {
+        if s.optional(key).is_some() {
+            all.push(
+                s.number(
+                    key,
+                    "a number from 0 (US dollars for a million tokens)",
+                    |n| n >= 0.0,
+                )
+                .map(drop),
+            );
+        }
+    }
+    s.finish();
+    all.into_iter().collect()
+}
+
+fn repair(mut s: Section<'_>) -> Option<()> {
+    let enabled = s.bool("enabled");
+    let mut all = vec![s.only("enabled", enabled, &false, "false")];
+    all.push(s.int("max_repairs", 0..=100).map(drop));
+    all.push(s.bool("safe_syntax").map(drop));
+    if let Some(node) = s.optional("completion") {
+        all.push(completions(s.cx, node));
+    }
+    s.finish();
+    all.into_iter().collect()
+}
+
+fn completions(cx: &Context<'_>, node: &Node) -> Option<()> {
+    let Value::Array(items) = &node.value else {
+        cx.expected(node, "conditions, each under a [[repair.completion]] line");
+        return None;
+    };
+    for item in items {
+        completion(Section::open(cx, item));
+        cx.unavailable(item, "none of it");
+    }
+    items.is_empty().then_some(())
+}
+
+fn completion(mut s: Section<'_>) {
+    for key in ["contains", "regex", "note"] {
+        if let Some(node) = s.optional(key).filter(|node| as_str(&node.value).is_none()) {
+            s.cx.expected(node, "a text in quotes");
+        }
+    }
+    if s.optional("min_chars").is_some() {
+        s.int("min_chars", 0..=1_000_000_i64);
+    }
+    s.finish();
+}

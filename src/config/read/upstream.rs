@@ -1,0 +1,326 @@
+//! `[upstreams.NAME]`.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::header::{self, HeaderName, HeaderValue};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::{global, merged, unbuilt};
+use crate::config::section::{Context, Section, as_str};
+use crate::config::tree::{Node, Value};
+use crate::config::url::{self, BaseUrl};
+use crate::config::{Http2, Retry, Secret, Timeouts, Upstream, mask};
+use crate::wire::dialect::Dialect;
+
+/// First path segments that mean something else.
+const RESERVED: [&str; 7] = [
+    "metrics",
+    "healthz",
+    "readyz",
+    "_backstop",
+    "v1",
+    "v1beta",
+    "v1alpha",
+];
+
+/// Headers that belong to the connection or that Backstop writes itself.
+const FORBIDDEN: [&str; 12] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+];
+
+const DIALECTS: [(&str, Dialect); 4] = [
+    ("openai", Dialect::OpenAi),
+    ("anthropic", Dialect::Anthropic),
+    ("gemini", Dialect::Gemini),
+    ("generic", Dialect::Generic),
+];
+
+const HTTP2: [(&str, Http2); 3] = [
+    ("auto", Http2::Auto),
+    ("never", Http2::Never),
+    ("prior-knowledge", Http2::PriorKnowledge),
+];
+
+/// Read one. `names` are all upstreams' names; `dir` is where relative file names start. Its rules come later.
+pub(super) fn upstream(
+    cx: &Context<'_>,
+    root: &Node,
+    name: &str,
+    node: &Node,
+    names: &[&str],
+    dir: &Path,
+) -> Option<Upstream> {
+    let named = check_name(cx, name, node);
+    let mut s = Section::open(cx, node);
+    let base_url = base_url(&mut s);
+    let dialect = s.one_of("dialect", &DIALECTS);
+    let key = api_key(&mut s);
+    let headers = s.required("headers").and_then(|node| headers(cx, node));
+    let http2 = s.one_of("http2", &HTTP2);
+    let ca_file = ca_file(&mut s, dir);
+    let unbuilt = unbuilt::of_upstream(&mut s, root, name, names);
+    let (retry, timeouts) = overrides(&mut s, root);
+    s.finish();
+
+    let BaseUrl { uri, authorization } = base_url?;
+    let (api_key_env, api_key) = key?;
+    named?;
+    unbuilt?;
+    Some(Upstream {
+        name: Arc::from(name),
+        base_url: uri,
+        dialect: dialect?,
+        api_key_env,
+        api_key,
+        headers: with_authorization(headers?, authorization),
+        http2: http2?,
+        ca_file: ca_file?,
+        retry: retry?,
+        timeouts: timeouts?,
+        rules: Vec::new(),
+    })
+}
+
+/// The name is a path segment and a metric label, and must not hide an endpoint.
+fn check_name(cx: &Context<'_>, name: &str, node: &Node) -> Option<()> {
+    let legal = !name.is_empty()
+        && name.len() <= 64
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-');
+    if !legal {
+        cx.fault(
+            node,
+            "not a name for an upstream, expected a-z, 0-9, `_` and `-`, 64 at most",
+        );
+    } else if RESERVED.contains(&name) {
+        cx.fault(
+            node,
+            format!(
+                "the path /{name} has another meaning, expected another name for this upstream"
+            ),
+        );
+    } else {
+        return Some(());
+    }
+    None
+}
+
+/// What to say of a name that no upstream has.
+pub(super) fn expected_name<'a>(
+    name: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    match crate::config::suggest::nearest(name, names.clone()) {
+        Some(near) => format!("the name of an upstream; did you mean \"{near}\"?"),
+        None => format!("the name of an upstream: {}", mask::short_list(names)),
+    }
+}
+
+fn base_url(s: &mut Section<'_>) -> Option<BaseUrl> {
+    let text = s.string("base_url")?;
+    let node = s.optional("base_url")?;
+    url::parse(text)
+        .map_err(|expected| s.cx.expected(node, expected))
+        .ok()
+}
+
+/// The name of the variable and the credential in it.
+fn api_key(s: &mut Section<'_>) -> Option<(Option<String>, Option<Secret>)> {
+    let Some(name) = s.set_string("api_key_env")? else {
+        return Some((None, None));
+    };
+    let node = s.optional("api_key_env")?;
+    let value = global::variable(s.cx, node, name)?;
+    let value = value.trim();
+    if HeaderValue::from_str(value).is_err() {
+        s.cx.fault(
+            node,
+            "the variable that it names holds characters that no header can carry",
+        );
+        return None;
+    }
+    Some((Some(name.to_owned()), Some(Secret::new(value))))
+}
+
+fn headers(cx: &Context<'_>, node: &Node) -> Option<Vec<(HeaderName, HeaderValue)>> {
+    let Some(table) = node.table() else {
+        cx.expected(node, "a table of headers, like { \"x-team\" = \"blue\" }");
+        return None;
+    };
+    let mut seen = Vec::new();
+    let mut read = |(name, node): (&String, &Node)| {
+        let pair = header(cx, name, node)?;
+        if seen.contains(&pair.0) {
+            cx.fault(node, "this header is given twice");
+            return None;
+        }
+        seen.push(pair.0.clone());
+        Some(pair)
+    };
+    table
+        .iter()
+        .map(&mut read)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+fn header(cx: &Context<'_>, name: &str, node: &Node) -> Option<(HeaderName, HeaderValue)> {
+    let Ok(header) = HeaderName::from_bytes(name.as_bytes()) else {
+        cx.fault(node, "this is no name for a header");
+        return None;
+    };
+    if FORBIDDEN.contains(&header.as_str()) {
+        cx.fault(
+            node,
+            "this header belongs to the connection and can't be set",
+        );
+        return None;
+    }
+    let Some(mut value) = as_str(&node.value).and_then(|text| HeaderValue::from_str(text).ok())
+    else {
+        cx.expected(
+            node,
+            "a text that a header can carry: no line breaks, no control characters",
+        );
+        return None;
+    };
+    value.set_sensitive(mask::is_secret_name(name));
+    Some((header, value))
+}
+
+/// A header that is spelt out wins over the URL's userinfo.
+fn with_authorization(
+    mut headers: Vec<(HeaderName, HeaderValue)>,
+    basic: Option<HeaderValue>,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let given = headers
+        .iter()
+        .any(|(name, _)| name == header::AUTHORIZATION);
+    headers.extend(
+        basic
+            .filter(|_| !given)
+            .map(|value| (header::AUTHORIZATION, value)),
+    );
+    headers
+}
+
+/// The file is read here so that a bad one is told at the start, not by the first call.
+fn ca_file(s: &mut Section<'_>, dir: &Path) -> Option<Option<PathBuf>> {
+    let Some(name) = s.set_string("ca_file")? else {
+        return Some(None);
+    };
+    let node = s.optional("ca_file")?;
+    let path = dir.join(name);
+    match certificates(&path) {
+        Ok(()) => Some(Some(path)),
+        Err(why) => {
+            s.cx.expected(
+                node,
+                &format!(
+                    "a PEM file with at least one certificate: {}: {why}",
+                    path.display()
+                ),
+            );
+            None
+        }
+    }
+}
+
+fn certificates(path: &Path) -> Result<(), String> {
+    /// All roots of the world are a quarter of this.
+    const LARGEST: u64 = 4 << 20;
+    // A pipe or a device would hang or never end.
+    if !std::fs::metadata(path)
+        .map_err(|e| e.to_string())?
+        .is_file()
+    {
+        return Err("not a file".into());
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    file.take(LARGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| e.to_string())?;
+    if bytes.len() as u64 > LARGEST {
+        return Err("larger than 4 MiB".into());
+    }
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(()),
+        Ok(_) => Err("no certificate in it".into()),
+        Err(_) => Err("not valid PEM".into()),
+    }
+}
+
+fn overrides(s: &mut Section<'_>, root: &Node) -> (Option<Retry>, Option<Timeouts>) {
+    let cx = s.cx;
+    let retry = merged(root, s.optional("retry"), "retry", &["bucket"]);
+    let timeouts = merged(root, s.optional("timeouts"), "timeouts", &[]);
+    let retry = retry.and_then(|node| global::retry_keys(Section::open(cx, &node)));
+    (retry, timeouts.and_then(|node| global::timeouts(cx, &node)))
+}
+
+/// Keys that upstreams will have once fallbacks and idempotency are built.
+pub(super) fn unbuilt_keys(s: &mut Section<'_>, name: &str, names: &[&str]) -> Option<()> {
+    let fallbacks = fallbacks(s, name, names);
+    let map = s
+        .required("model_map")
+        .and_then(|node| model_map(s.cx, node));
+    let header = s.string("idempotency_header");
+    let header = s.only("idempotency_header", header, &"", "\"\"");
+    fallbacks.and(map).and(header)
+}
+
+fn fallbacks(s: &mut Section<'_>, own: &str, names: &[&str]) -> Option<()> {
+    let items = s.strings("fallbacks")?;
+    let node = s.optional("fallbacks")?;
+    let mut sound = true;
+    for (node, name) in &items {
+        if *name == own {
+            s.cx.fault(node, "an upstream can't be its own fallback");
+        } else if !names.contains(name) {
+            s.cx.expected(node, &expected_name(name, names.iter().copied()));
+        } else {
+            continue;
+        }
+        sound = false;
+    }
+    if sound && !items.is_empty() {
+        s.cx.unavailable(node, "[]");
+    }
+    items.is_empty().then_some(())
+}
+
+fn model_map(cx: &Context<'_>, node: &Node) -> Option<()> {
+    let Some(table) = node.table() else {
+        cx.expected(node, "a table of models, like { \"asked-for\" = \"sent\" }");
+        return None;
+    };
+    let wrong: Vec<_> = table
+        .values()
+        .filter(|node| !matches!(node.value, Value::String(_)))
+        .collect();
+    wrong
+        .iter()
+        .for_each(|node| cx.expected(node, "the name of a model in quotes"));
+    if wrong.is_empty() && !table.is_empty() {
+        cx.unavailable(node, "{}");
+    }
+    table.is_empty().then_some(())
+}
