@@ -3,6 +3,7 @@
 //! A plain answer is read whole first (up to [`LOOK_LIMIT`]), so that a cut or an error told inside a 200 can still be
 //! retried. What comes live (streams, sound, pictures, files) is passed on from its first byte.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -12,15 +13,20 @@ use hyper::body::Body;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::after;
-use crate::policy::classify::{Answer as Seen, Evidence, Rule, classify};
+use crate::policy::classify::{Answer as Seen, Rule, classify_answer};
 use crate::policy::failure::{Kind, Phase, TransportError};
 use crate::policy::verdict::Verdict;
 use crate::upstream::ResponseBody;
 use crate::wire::dialect::Dialect;
-use crate::wire::{encoding, headers};
+use crate::wire::dialect::usage::Usage;
+use crate::wire::encoding;
+use crate::wire::headers::{Media, media};
 
 /// As much of an answer as is held to look at it, in bytes on the wire.
 pub const LOOK_LIMIT: usize = 4 * 1024 * 1024;
+
+/// A file of so many bytes at most is read whole before it is passed on.
+const SMALL_FILE: usize = 64 * 1024;
 
 /// An answer.
 pub struct Answer {
@@ -47,8 +53,8 @@ pub struct Answer {
 pub struct Reading<'a> {
     /// The request's method.
     pub method: &'a Method,
-    /// The request's path upstream.
-    pub path: &'a str,
+    /// The request's path asks for a stream, whatever the content type says.
+    pub streaming: bool,
     /// The request asks a model.
     pub model_call: bool,
     /// The limit between two pieces of the body.
@@ -118,32 +124,49 @@ impl Answer {
         }
     }
 
-    /// What this answer means.
-    pub fn judge(&self, dialect: Dialect, model_call: bool, rules: &[Rule]) -> Verdict {
+    /// What this answer means, and what it cost.
+    pub fn judge(&self, dialect: Dialect, model_call: bool, rules: &[Rule]) -> (Verdict, Option<Cost>) {
         let raw = self.bytes();
-        let decoded = encoding::decode(&self.headers, &raw, LOOK_LIMIT);
-        classify(
-            Evidence::Answer(Seen {
-                dialect,
-                model_call: model_call && !self.live && decoded.is_some(),
-                status: self.status,
-                headers: &self.headers,
-                body: decoded.as_deref().unwrap_or_default(),
-                whole: self.rest.is_none() && raw.len() <= LOOK_LIMIT,
-                now: self.at,
-            }),
-            rules,
-        )
+        let (body, cut) = self.plain(&raw);
+        let seen = Seen {
+            dialect,
+            model_call: model_call && !self.live && body.is_some(),
+            status: self.status,
+            headers: &self.headers,
+            body: body.as_deref().unwrap_or_default(),
+            whole: self.rest.is_none() && !cut,
+            now: self.at,
+        };
+        let facts = seen.facts();
+        let cost = facts.usage.map(|usage| Cost { usage, model: facts.model.as_deref().unwrap_or_default().to_owned() });
+        (classify_answer(&seen, &facts, rules), cost)
     }
 
-    /// The body's media type is that of a stream of events.
+    /// The body with its content encoding undone, and whether that had to be cut. `None`: it cannot be undone.
+    fn plain<'a>(&self, raw: &'a [u8]) -> (Option<Cow<'a, [u8]>>, bool) {
+        if !encoding::encoded(&self.headers) {
+            return (Some(Cow::Borrowed(raw)), false);
+        }
+        match encoding::decode(&self.headers, raw, LOOK_LIMIT) {
+            Some(decoded) => (Some(Cow::Owned(decoded.body)), decoded.cut),
+            None => (None, false),
+        }
+    }
+
+    /// The body is a stream of events.
     pub fn is_stream(&self) -> bool {
-        headers::media_type(&self.headers).is_some_and(|kind| STREAMS.contains(&kind.as_str()))
+        media(&self.headers) == Media::Stream
     }
 }
 
-const STREAMS: [&str; 4] =
-    ["text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream", "application/stream+json"];
+/// What an answer cost, by the provider's own word.
+#[derive(Debug, Clone)]
+pub struct Cost {
+    /// Tokens.
+    pub usage: Usage,
+    /// The model that the answer names; empty if none.
+    pub model: String,
+}
 
 /// A good answer that is passed on as it comes: streams, and what holds no text to judge.
 fn is_live(status: StatusCode, answer: &HeaderMap, how: Reading<'_>) -> bool {
@@ -153,15 +176,16 @@ fn is_live(status: StatusCode, answer: &HeaderMap, how: Reading<'_>) -> bool {
     if !status.is_success() || how.method == Method::HEAD {
         return false;
     }
-    let kind = headers::media_type(answer).unwrap_or_default();
-    if STREAMS.contains(&kind.as_str()) || how.path.ends_with("streamGenerateContent") {
+    let kind = media(answer);
+    if kind == Media::Stream || how.streaming {
         return true;
     }
-    let text = kind.is_empty() || kind.starts_with("text/") || kind.ends_with("json") || kind.ends_with("xml");
+    let text = kind != Media::Binary;
     let declared = answer.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     match declared {
-        Some(size) => size > LOOK_LIMIT || !text && !how.model_call && size > 64 * 1024,
-        None => !text || !how.model_call && !kind.ends_with("json"),
+        // A small file is read whole, so that a cut is noticed; a large one need not wait for its end.
+        Some(size) => size > LOOK_LIMIT || !text && size > SMALL_FILE,
+        None => !text || !how.model_call && kind != Media::Json,
     }
 }
 

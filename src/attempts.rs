@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::admission::bucket::Token;
 use crate::admission::memory::Remembered;
-use crate::answer::{Answer, Reading};
+use crate::answer::{Answer, Cost, Reading};
 use crate::call::Call;
 use crate::clock::after;
 use crate::instance::Instance;
@@ -22,6 +22,7 @@ use crate::story;
 use crate::upstream::body::Progress as Sending;
 use crate::upstream::pool::Want;
 use crate::upstream::{Outgoing, Unsent};
+use crate::wire::dialect::form;
 
 /// What a call comes to: an answer before its first byte went to the client.
 pub struct Opening {
@@ -55,6 +56,8 @@ pub struct Attempts<'a> {
     made: u32,
     /// Of these, such as a stale connection cost: they count for nobody.
     free: u32,
+    /// Of these, such as the upstream may have acted on.
+    ambiguous: u32,
     want: Want,
     /// Whether and why the attempt that follows is a retry.
     because: Option<(Reason, Duration)>,
@@ -62,6 +65,8 @@ pub struct Attempts<'a> {
     in_hand: Option<(Answer, Verdict)>,
     /// Unknown statuses met on the way.
     unknown: Vec<u16>,
+    /// What the last answer cost.
+    cost: Option<Cost>,
 }
 
 /// What an attempt left.
@@ -87,10 +92,10 @@ impl<'a> Attempts<'a> {
             },
             ambiguous: retry.ambiguous,
             ambiguous_attempts: retry.ambiguous_attempts,
-            empty: retry.empty,
+            retry_empty: retry.empty,
         };
         let want = if call.upgrade { Want::Upgrade } else { Want::Any };
-        Attempts { instance, call, policy, effect: None, made: 0, free: 0, want, because: None, in_hand: None, unknown: Vec::new() }
+        Attempts { instance, call, policy, effect: None, made: 0, free: 0, ambiguous: 0, want, because: None, in_hand: None, unknown: Vec::new(), cost: None }
     }
 
     /// Try until there is something to tell the client. Dropping this ends whatever is under way.
@@ -118,6 +123,7 @@ impl<'a> Attempts<'a> {
                     if let Err(why) = self.pause(&verdict, delay).await {
                         return self.settle(left, verdict, why);
                     }
+                    self.waste();
                     if let Left::Answer(answer) = left {
                         self.in_hand = Some((answer, verdict));
                     }
@@ -136,10 +142,15 @@ impl<'a> Attempts<'a> {
         }
         let left = self.send().await;
         let verdict = match &left {
-            Left::Answer(answer) => answer.judge(self.call.route.dialect, self.call.model_call, &upstream.config.rules),
+            Left::Answer(answer) => {
+                let (verdict, cost) = answer.judge(self.call.route.dialect, self.call.model_call, &upstream.config.rules);
+                self.cost = cost;
+                verdict
+            }
             Left::Failure(failure) => classify(Evidence::Failure(&failure.error), &[]),
             Left::Late(sent) => classify(Evidence::Failure(&late(*sent)), &[]),
         };
+        self.ambiguous += u32::from(verdict.ambiguous);
         metrics.attempt(&upstream.config.name, &verdict);
         if verdict.unknown
             && let Left::Answer(answer) = &left
@@ -177,7 +188,7 @@ impl<'a> Attempts<'a> {
         };
         let reading = Reading {
             method: &call.method,
-            path: call.route.target.path(),
+            streaming: form::streams(call.route.target.path()),
             model_call: call.model_call,
             idle: call.route.upstream.config.timeouts.stream_idle,
             deadline: call.deadline,
@@ -213,11 +224,21 @@ impl<'a> Attempts<'a> {
         let effect = if verdict.ambiguous { self.effect() } else { Effect::Repeatable };
         let progress = Progress {
             attempts: self.made - self.free,
+            ambiguous: self.ambiguous,
             remaining: self.call.deadline.saturating_duration_since(Instant::now()),
             effect,
-            dice: self.instance.lasting.clock.dice(),
+            stale_connection: false,
+            unit: self.instance.lasting.clock.dice(),
         };
         decide(verdict, &progress, &self.policy)
+    }
+
+    /// The answer is thrown away, and what it cost with it.
+    fn waste(&mut self) {
+        if let Some(Cost { usage, .. }) = self.cost.take() {
+            let name = &self.call.route.upstream.config.name;
+            self.instance.lasting.metrics.retry_tokens(name, usage.input.saturating_add(usage.output));
+        }
     }
 
     /// Wait out the delay and take a token. `Err`: that cannot be done in time.
@@ -245,6 +266,8 @@ impl<'a> Attempts<'a> {
         };
         let outcome = match why {
             Settle::Success => Outcome::Success,
+            Settle::Recoverable if reply.is_good() => Outcome::Success,
+            Settle::Recoverable => Outcome::Terminal,
             Settle::Terminal | Settle::TooLong | Settle::Ambiguous => Outcome::Terminal,
             Settle::Exhausted => Outcome::Exhausted,
             Settle::Deadline => Outcome::Deadline,
@@ -286,7 +309,19 @@ impl<'a> Attempts<'a> {
 
     fn opening(self, reply: Reply, outcome: Outcome, verdict: Option<Verdict>, no_retry: bool) -> Opening {
         self.remember(&reply, outcome, no_retry);
+        self.count(&reply);
         Opening { reply, outcome, attempts: self.made, verdict, no_retry }
+    }
+
+    /// Count the tokens of the answer that the client gets.
+    fn count(&self, reply: &Reply) {
+        let metrics = &self.instance.lasting.metrics;
+        let name = &self.call.route.upstream.config.name;
+        match &self.cost {
+            Some(Cost { usage, model }) => metrics.tokens(name, model, usage.input, usage.output, usage.cached),
+            None if self.call.model_call && reply.is_whole() && reply.is_good() => metrics.usage_unknown(name),
+            None => {}
+        }
     }
 
     /// Keep what later calls must know of this one.
@@ -308,6 +343,18 @@ impl<'a> Attempts<'a> {
         {
             lasting.memory.remember(self.call.fingerprint(), Remembered::Unclassified(answer.status.as_u16()));
         }
+    }
+}
+
+impl Reply {
+    /// The upstream's, and good by its status.
+    fn is_good(&self) -> bool {
+        matches!(self, Reply::Upstream(answer) if answer.status.is_success())
+    }
+
+    /// All of it is in hand.
+    fn is_whole(&self) -> bool {
+        matches!(self, Reply::Upstream(answer) if answer.rest.is_none())
     }
 }
 

@@ -13,12 +13,10 @@ use crate::attempts::{Attempts, Opening, Reply};
 use crate::call::Call;
 use crate::config::Interim;
 use crate::instance::Instance;
-use crate::policy::verdict::Class;
 use crate::relay::{OutBody, relay};
 use crate::reply::{Fault, LocalReply, Outcome};
 use crate::route::Route;
 use crate::tunnel;
-use crate::wire::dialect::usage::AnswerFacts;
 
 /// 102 Processing is sent this often while a call is held: Node's header timer gives up after 300 s of silence.
 const INTERIM_EVERY: Duration = Duration::from_secs(15);
@@ -41,7 +39,6 @@ pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, inte
         Err(reply) => return relay(rejected(reply), dialect, idle, account),
     };
     let mut opening = held(Attempts::new(&instance, &call).run(), &call, &instance, interim).await;
-    count_tokens(&instance, &call, &opening);
     let switched = switch.and_then(|switch| switch.accepted(&mut opening));
     let mut response = relay(opening, dialect, idle, account);
     if let Some(protocol) = switched {
@@ -59,7 +56,7 @@ async fn read(id: String, request: Request<Incoming>, route: Route, instance: &I
 async fn held(attempts: impl Future<Output = Opening>, call: &Call, instance: &Instance, interim: impl Fn()) -> Opening {
     let told = match instance.config.server.interim {
         Interim::Known => call.takes_interim,
-        Interim::Always => call.is_http11,
+        Interim::Always => call.http11,
         Interim::Never => false,
     };
     if !told {
@@ -73,16 +70,6 @@ async fn held(attempts: impl Future<Output = Opening>, call: &Call, instance: &I
             () = sleep(INTERIM_EVERY) => interim(),
         }
     }
-}
-
-/// Count what the answer cost, by the provider's own word.
-fn count_tokens(instance: &Instance, call: &Call, opening: &Opening) {
-    let Reply::Upstream(answer) = &opening.reply else { return };
-    let good = opening.verdict.as_ref().is_some_and(|verdict| verdict.class == Class::Success);
-    if !(call.model_call && good && answer.rest.is_none()) {
-        return;
-    }
-    let _ = (instance, AnswerFacts::default());
 }
 
 /// A request without a route is told what routes there are.

@@ -19,7 +19,7 @@ use crate::policy::verdict::{Class, Verdict};
 use crate::reply::{self, Outcome};
 use crate::upstream::ResponseBody;
 use crate::wire::dialect::Dialect;
-use crate::wire::headers;
+use crate::wire::hop;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-backstop-request-id");
 const UPSTREAM: HeaderName = HeaderName::from_static("x-backstop-upstream");
@@ -59,7 +59,7 @@ fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, id
     };
     let mut response = Response::new(body);
     *response.status_mut() = status(answer.status, outcome, verdict);
-    *response.headers_mut() = headers::end_to_end(HeaderMap::new(), &answer.headers, |_| false);
+    *response.headers_mut() = hop::end_to_end(HeaderMap::new(), &answer.headers, |_| false);
     *response.extensions_mut() = answer.extensions;
     response
 }

@@ -7,7 +7,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
 use crate::attempts::{Opening, Reply};
-use crate::wire::headers;
+use crate::wire::hop;
 
 /// A client's wish to switch.
 pub struct Switch {
@@ -17,7 +17,7 @@ pub struct Switch {
 
 /// The switch that a request asks for, if it does.
 pub fn asked(request: &mut Request<Incoming>) -> Option<Switch> {
-    let protocol = headers::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11)?.clone();
+    let protocol = hop::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11)?.clone();
     Some(Switch { protocol, client: hyper::upgrade::on(request) })
 }
 

@@ -22,7 +22,7 @@ use crate::reply::{Fault, LocalReply};
 use crate::route::Route;
 use crate::upstream::body::{LiveBody, Progress, SendBody};
 use crate::wire::dialect::credential;
-use crate::wire::{client, encoding, headers};
+use crate::wire::{client, encoding, hop};
 use live::Capped;
 
 /// A client that sends no byte of its request body for so long is let go: 408.
@@ -56,7 +56,9 @@ pub struct Call {
     pub model_call: bool,
     /// The client says that it repeats itself.
     pub repeats: bool,
-    /// The client takes 102 Processing.
+    /// The client speaks HTTP/1.1, which has room for 102 Processing.
+    pub http11: bool,
+    /// The client was seen to take it.
     pub takes_interim: bool,
     /// The client's credential, digested with the rest: calls of different credentials never meet.
     credential: Vec<u8>,
@@ -98,9 +100,10 @@ impl Call {
             arrived,
             deadline: after(arrived, allowance(retry, &parts.headers)),
             max_attempts: client::max_attempts(&parts.headers).unwrap_or(retry.max_attempts),
-            upgrade: parts.version == Version::HTTP_11 && headers::upgrade(&parts.headers).is_some(),
+            upgrade: parts.version == Version::HTTP_11 && hop::upgrade(&parts.headers).is_some(),
             model_call: safety::is_model_call(route.dialect, &parts.method, route.target.path()),
             repeats: client::repeats_itself(&parts.headers),
+            http11: parts.version == Version::HTTP_11,
             takes_interim: parts.version == Version::HTTP_11 && client::takes_interim(&parts.headers),
             headers: outgoing(&parts, &route),
             method: parts.method,
@@ -149,7 +152,8 @@ impl Call {
     fn decoded(&self) -> Option<Vec<u8>> {
         let CallBody::Whole { frames, .. } = &self.body else { return None };
         let raw = frames.concat();
-        encoding::decode(&self.headers, &raw, LOOK_LIMIT).map(std::borrow::Cow::into_owned)
+        let decoded = encoding::decode(&self.headers, &raw, LOOK_LIMIT)?;
+        (!decoded.cut).then_some(decoded.body)
     }
 }
 
@@ -174,7 +178,7 @@ fn outgoing(parts: &Parts, route: &Route) -> HeaderMap {
     let chunked = parts.headers.contains_key(TRANSFER_ENCODING);
     let mut first = HeaderMap::with_capacity(parts.headers.len() + 8);
     first.insert(HOST, route.upstream.host.clone());
-    let mut sent = headers::end_to_end(first, &parts.headers, |name| {
+    let mut sent = hop::end_to_end(first, &parts.headers, |name| {
         name == HOST
             || name == EXPECT
             || name == CONTENT_LENGTH && chunked
@@ -188,7 +192,7 @@ fn outgoing(parts: &Parts, route: &Route) -> HeaderMap {
     if let Some(key) = &upstream.api_key {
         credential::put(route.dialect, &mut sent, key.expose());
     }
-    if let Some(protocol) = headers::upgrade(&parts.headers).filter(|_| parts.version == Version::HTTP_11) {
+    if let Some(protocol) = hop::upgrade(&parts.headers).filter(|_| parts.version == Version::HTTP_11) {
         sent.insert(http::header::CONNECTION, HeaderValue::from_static("Upgrade"));
         sent.insert(http::header::UPGRADE, protocol.clone());
     }

@@ -7,6 +7,7 @@ mod classify;
 mod completions;
 mod config;
 mod later;
+mod log;
 mod serve;
 
 use std::ffi::OsString;

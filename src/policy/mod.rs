@@ -5,4 +5,5 @@ pub mod classify;
 pub mod failure;
 pub mod retry;
 pub mod safety;
+pub mod status;
 pub mod verdict;

@@ -1,107 +1,88 @@
-//! Which headers end at a proxy.
+//! Header fields, read with care: a field that is there twice says two things, and so says nothing.
 
-use http::header::{self, HeaderMap, HeaderName};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 
-/// Headers that speak to the next hop only (RFC 9110 section 7.6.1), and their old kin. `trailer` is not among them:
-/// trailers are passed on, and this names them. `te` is handled by [`end_to_end`].
-static HOP_BY_HOP: [HeaderName; 7] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
-/// `kept` and behind it the headers that go on to the other side: hop-by-hop ones, those that `Connection` names and those
-/// that `drop` names left out, the rest in their order (`HeaderMap::remove` would not keep it).
-pub fn end_to_end(mut kept: HeaderMap, headers: &HeaderMap, drop: impl Fn(&HeaderName) -> bool) -> HeaderMap {
-    kept.reserve(headers.len() + 8);
-    let named = connection_names(headers);
-    for (name, value) in headers {
-        let hop = HOP_BY_HOP.contains(name)
-            || named.contains(name)
-            || (name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers"));
-        if !hop && !drop(name) {
-            kept.append(name.clone(), value.clone());
-        }
+/// The value of a field that is there exactly once, without surrounding blanks. Not ASCII, or there twice: `None`.
+pub fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    if values.next().is_some() {
+        return None;
     }
-    kept
+    value.to_str().ok().map(str::trim)
 }
 
-/// The header names that `Connection` lists, `close`, `keep-alive` and `te` aside.
-fn connection_names(headers: &HeaderMap) -> Vec<HeaderName> {
-    tokens(headers, &header::CONNECTION)
-        .filter(|token| {
-            !["close", "keep-alive", "te", "upgrade"].iter().any(|plain| token.eq_ignore_ascii_case(plain))
-        })
-        .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
-        .collect()
+/// What kind of body the content type promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Media {
+    /// `application/json` and every `+json`.
+    Json,
+    /// A web page.
+    Html,
+    /// Events or objects one after another: judged as they come, not here.
+    Stream,
+    /// Other text.
+    Text,
+    /// Anything else: audio, images, archives.
+    Binary,
+    /// No content type, or one that cannot be read.
+    Unstated,
 }
 
-/// The comma-separated tokens of a header, over all its lines.
-pub fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    headers
-        .get_all(name)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .map(str::trim)
-        .filter(|token| !token.is_empty())
-}
-
-/// The protocol that a message asks to switch to (`Connection: upgrade` and `Upgrade: websocket`).
-pub fn upgrade(headers: &HeaderMap) -> Option<&http::HeaderValue> {
-    let asked = tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-    headers.get(header::UPGRADE).filter(|_| asked)
-}
-
-/// The media type, lower case, without parameters.
-pub fn media_type(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    let (kind, _) = value.split_once(';').unwrap_or((value, ""));
-    Some(kind.trim().to_ascii_lowercase())
+/// The kind of body that the headers promise.
+pub fn media(headers: &HeaderMap) -> Media {
+    let Some(value) = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()) else {
+        return Media::Unstated;
+    };
+    let essence = value
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    match essence.as_str() {
+        "" => Media::Unstated,
+        "application/json" | "text/json" => Media::Json,
+        "text/html" | "application/xhtml+xml" => Media::Html,
+        "text/event-stream"
+        | "application/x-ndjson"
+        | "application/jsonl"
+        | "application/json-seq" => Media::Stream,
+        e if e.ends_with("eventstream") => Media::Stream,
+        e if e.ends_with("+json") => Media::Json,
+        e if e.starts_with("text/") => Media::Text,
+        _ => Media::Binary,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn map(lines: &[(&str, &str)]) -> HeaderMap {
-        lines
-            .iter()
-            .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
-            .fold(HeaderMap::new(), |mut headers, (name, value)| {
-                headers.append(name, value);
-                headers
-            })
+    #[test]
+    fn a_doubled_field_says_nothing() {
+        let mut h = HeaderMap::new();
+        h.append("retry-after", " 1 ".parse().unwrap());
+        assert_eq!(single(&h, "retry-after"), Some("1"));
+        h.append("retry-after", "2".parse().unwrap());
+        assert_eq!(single(&h, "retry-after"), None);
     }
 
     #[test]
-    fn hop_by_hop_and_named_headers_end_here_and_order_is_kept() {
-        let sent = map(&[
-            ("x-a", "1"),
-            ("connection", "keep-alive, X-Hop"),
-            ("x-hop", "1"),
-            ("x-m", "b"),
-            ("x-m", "a"),
-            ("te", "gzip"),
-            ("x-last", "z"),
-        ]);
-        let kept = end_to_end(HeaderMap::new(), &sent, |name| name == "x-a");
-        let lines: Vec<_> = kept.iter().map(|(k, v)| (k.as_str(), v.to_str().unwrap())).collect();
-        assert_eq!(lines, [("x-m", "b"), ("x-m", "a"), ("x-last", "z")]);
-    }
-
-    #[test]
-    fn te_trailers_goes_on() {
-        assert!(end_to_end(HeaderMap::new(), &map(&[("te", "trailers"), ("connection", "te")]), |_| false).contains_key("te"));
-    }
-
-    #[test]
-    fn an_upgrade_needs_both_headers() {
-        assert!(upgrade(&map(&[("connection", "Upgrade"), ("upgrade", "websocket")])).is_some());
-        assert!(upgrade(&map(&[("upgrade", "websocket")])).is_none());
+    fn media_by_content_type() {
+        let of = |v: &str| {
+            let mut h = HeaderMap::new();
+            h.insert(CONTENT_TYPE, v.parse().unwrap());
+            media(&h)
+        };
+        assert_eq!(of("application/json; charset=utf-8"), Media::Json);
+        assert_eq!(of("application/problem+json"), Media::Json);
+        assert_eq!(of("Text/HTML"), Media::Html);
+        assert_eq!(of("text/event-stream"), Media::Stream);
+        assert_eq!(of("application/vnd.amazon.eventstream"), Media::Stream);
+        assert_eq!(of("text/plain"), Media::Text);
+        assert_eq!(of("audio/mpeg"), Media::Binary);
+        assert_eq!(media(&HeaderMap::new()), Media::Unstated);
     }
 }

@@ -2,6 +2,10 @@
 
 pub mod client;
 pub mod dialect;
+pub mod durations;
+pub mod encoding;
 pub mod framing;
 pub mod headers;
 pub mod hints;
+pub mod hop;
+pub mod loose;

@@ -34,6 +34,11 @@ pub fn of_path(path: &str, upstream: Dialect) -> Dialect {
     }
 }
 
+/// The path asks for a stream: some families stream as plain JSON, so that the answer's content type does not tell.
+pub fn streams(path: &str) -> bool {
+    path.ends_with(":streamGenerateContent")
+}
+
 /// `…/models/NAME:verb`, the way Gemini calls a model.
 fn is_model_verb(path: &str) -> bool {
     let (rest, last) = path.rsplit_once('/').unwrap_or(("", path));
