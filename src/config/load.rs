@@ -274,6 +274,6 @@ fn read_file(path: &Path) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|e| {
         let line =
             1 + memchr::memchr_iter(b'\n', &e.as_bytes()[..e.utf8_error().valid_up_to()]).count();
-        fault(format!("line {line} is not valid UTF-8"))
+        ConfigError::of_source(&format!("{}:{line}", path.display()), "not valid UTF-8")
     })
 }

@@ -730,7 +730,7 @@ fn files_that_are_no_config() {
     };
     assert!(read().ends_with("backstop.toml: no such file"));
     std::fs::write(&path, b"[server]\nlisten = \"\xff\"\n").unwrap();
-    assert!(read().ends_with("line 2 is not valid UTF-8"));
+    assert!(read().ends_with("backstop.toml:2: not valid UTF-8"));
     std::fs::write(&path, vec![b'#'; 2 << 20]).unwrap();
     assert!(read().contains("larger than 1 MiB"));
     std::fs::write(
@@ -739,6 +739,20 @@ fn files_that_are_no_config() {
     )
     .unwrap();
     assert!(read().contains("not valid TOML"));
+}
+
+#[test]
+fn nesting_does_not_exhaust_the_stack() {
+    for text in [
+        format!("[{}a]\n", "a.".repeat(100_000)),
+        format!("[[{}a]]\n", "a.".repeat(100_000)),
+        format!("a = {}", "[".repeat(100_000)),
+        format!("a = {}", "{a=".repeat(100_000)),
+        "[a.b.c.d.e.f.g.h]\na.b.c.d.e.f.g.h = {a.b.c.d.e.f={}}\n".into(),
+    ] {
+        read(&text).unwrap_err();
+    }
+    set(&[&format!("{}a=1", "a.".repeat(50_000))]).unwrap_err();
 }
 
 #[test]
