@@ -13,6 +13,7 @@ use crate::config::{Config, Upstream, load};
 use crate::policy::classify::{Answer, Evidence, classify};
 use crate::policy::verdict::{Class, Verdict};
 use crate::wire::dialect::Dialect;
+use crate::wire::encoding;
 
 /// A larger body is not read to its end; no rule looks that far.
 const LARGEST_BODY: u64 = 32 << 20;
@@ -150,8 +151,12 @@ fn answer(args: &ClassifyArgs, body: &[u8], upstream: &Upstream) -> serde_json::
 }
 
 /// The body with its content encoding undone, and whether that is all of it.
-fn decode(_headers: &HeaderMap, body: &[u8]) -> (Vec<u8>, bool) {
-    (body.to_vec(), (body.len() as u64) < LARGEST_BODY)
+fn decode(headers: &HeaderMap, body: &[u8]) -> (Vec<u8>, bool) {
+    let limit = usize::try_from(LARGEST_BODY).unwrap_or(usize::MAX);
+    match encoding::decode(headers, body, limit) {
+        Some(decoded) => (decoded.body, !decoded.cut && (body.len() as u64) < LARGEST_BODY),
+        None => (body.to_vec(), false),
+    }
 }
 
 /// The verdict as JSON. A wait too long for the caller is no retry.

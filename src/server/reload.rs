@@ -9,7 +9,7 @@ use tokio::signal::unix::Signal;
 use tokio::time::sleep;
 
 use super::Current;
-use crate::config::load::{Sources, load};
+use crate::config::{Sources, load};
 use crate::instance::Instance;
 
 /// The file is looked at this often. A look is one `stat`; it also sees a file that was replaced, as editors and

@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout_at};
 
 use super::{Current, reload, serve_connection};
 use crate::clock::{Clock, after};
-use crate::config::load::Sources;
-use crate::config::{Config, Upstream};
+
+use crate::config::{Config, Sources, Upstream};
 use crate::drain::Drain;
 use crate::instance::{DialFor, Instance, Lasting};
 use crate::metrics::Metrics;
