@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(of("application/problem+json"), Media::Json);
         assert_eq!(of("Text/HTML"), Media::Html);
         assert_eq!(of("text/event-stream"), Media::Stream);
-        assert_eq!(of("application/vnd.amazon.eventstream"), Media::Stream);
+        assert_eq!(of("application/vnd.example.eventstream"), Media::Stream);
         assert_eq!(of("text/plain"), Media::Text);
         assert_eq!(of("audio/mpeg"), Media::Binary);
         assert_eq!(media(&HeaderMap::new()), Media::Unstated);

@@ -351,80 +351,82 @@ mod tests {
         }
     }
 
+    const CONTENTS: &[(&str, Content)] = &[
+        (
+            r#"{"choices":[{"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#,
+            Content::Present,
+        ),
+        (
+            r#"{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"a"}]},"finish_reason":"tool_calls"}]}"#,
+            Content::Present,
+        ),
+        (
+            r#"{"choices":[{"text":"hi","finish_reason":"length"}]}"#,
+            Content::Present,
+        ),
+        (
+            r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"stop"}]}"#,
+            Content::Absent,
+        ),
+        (
+            r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"content_filter"}]}"#,
+            Content::Unknown,
+        ),
+        (
+            r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"length"}]}"#,
+            Content::Unknown,
+        ),
+        (r#"{"choices":[]}"#, Content::Absent),
+        (r#"{"choices":null}"#, Content::Absent),
+        (
+            r#"{"candidates":[{"content":{"role":"model"},"finishReason":"STOP"}]}"#,
+            Content::Absent,
+        ),
+        (
+            r#"{"candidates":[{"finishReason":"SAFETY"}]}"#,
+            Content::Unknown,
+        ),
+        (
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{}}}]},"finishReason":"STOP"}]}"#,
+            Content::Present,
+        ),
+        (
+            r#"{"promptFeedback":{"blockReason":"OTHER"},"usageMetadata":{}}"#,
+            Content::Unknown,
+        ),
+        (
+            r#"[{"candidates":[{"content":{"parts":[{"text":"a"}]}}]},{"candidates":[{"finishReason":"STOP"}]}]"#,
+            Content::Present,
+        ),
+        (
+            r#"{"type":"message","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}"#,
+            Content::Present,
+        ),
+        (
+            r#"{"type":"message","content":[],"stop_reason":"end_turn"}"#,
+            Content::Absent,
+        ),
+        (
+            r#"{"type":"message","content":[],"stop_reason":"refusal"}"#,
+            Content::Unknown,
+        ),
+        (
+            r#"{"object":"response","status":"completed","output":[]}"#,
+            Content::Absent,
+        ),
+        (
+            r#"{"object":"response","status":"queued","output":[]}"#,
+            Content::Unknown,
+        ),
+        (
+            r#"{"object":"list","data":[{"embedding":[0.1]}]}"#,
+            Content::Unknown,
+        ),
+    ];
+
     #[test]
     fn content() {
-        for (body, content) in [
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"a"}]},"finish_reason":"tool_calls"}]}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"choices":[{"text":"hi","finish_reason":"length"}]}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"stop"}]}"#,
-                Content::Absent,
-            ),
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"content_filter"}]}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"length"}]}"#,
-                Content::Unknown,
-            ),
-            (r#"{"choices":[]}"#, Content::Absent),
-            (r#"{"choices":null}"#, Content::Absent),
-            (
-                r#"{"candidates":[{"content":{"role":"model"},"finishReason":"STOP"}]}"#,
-                Content::Absent,
-            ),
-            (
-                r#"{"candidates":[{"finishReason":"SAFETY"}]}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{}}}]},"finishReason":"STOP"}]}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"promptFeedback":{"blockReason":"OTHER"},"usageMetadata":{}}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"[{"candidates":[{"content":{"parts":[{"text":"a"}]}}]},{"candidates":[{"finishReason":"STOP"}]}]"#,
-                Content::Present,
-            ),
-            (
-                r#"{"type":"message","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"type":"message","content":[],"stop_reason":"end_turn"}"#,
-                Content::Absent,
-            ),
-            (
-                r#"{"type":"message","content":[],"stop_reason":"refusal"}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"{"object":"response","status":"completed","output":[]}"#,
-                Content::Absent,
-            ),
-            (
-                r#"{"object":"response","status":"queued","output":[]}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"{"object":"list","data":[{"embedding":[0.1]}]}"#,
-                Content::Unknown,
-            ),
-        ] {
+        for &(body, content) in CONTENTS {
             assert_eq!(read(body).content, content, "{body}");
         }
     }

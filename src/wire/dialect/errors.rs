@@ -241,69 +241,70 @@ mod tests {
     }
 
     /// Body, its words, the status it names.
+    type Row = (&'static str, &'static [&'static str], Option<u16>);
+    const ROWS: &[Row] = &[
+        (
+            r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#,
+            &["t", "c"],
+            None,
+        ),
+        (
+            r#"{"error":{"message":"m","code":"429"}}"#,
+            &["429"],
+            Some(429),
+        ),
+        (
+            r#"{"error":{"message":"m","code":502,"metadata":{"error_type":"e"}}}"#,
+            &["502", "e"],
+            Some(502),
+        ),
+        (
+            r#"{"error":{"message":"m","code":"c","status":400,"innererror":{"code":"i"}}}"#,
+            &["c", "400", "i"],
+            Some(400),
+        ),
+        (
+            r#"{"error":{"message":"m","type":"t","code":"c","status_code":400}}"#,
+            &["t", "c"],
+            Some(400),
+        ),
+        (
+            r#"{"type":"error","error":{"type":"t","message":"m","details":{"error_code":"d"}}}"#,
+            &["t", "d"],
+            None,
+        ),
+        (
+            r#"{"error":{"code":429,"message":"m","status":"S","details":[{"reason":"R"}],"errors":[{"reason":"E"}]}}"#,
+            &["429", "S", "R", "E"],
+            Some(429),
+        ),
+        (
+            r#"[{"error":{"code":503,"message":"m","status":"S"}}]"#,
+            &["503", "S"],
+            Some(503),
+        ),
+        (r#"{"code":"c","error":"m"}"#, &["c", "m"], None),
+        (r#"{"error":"m"}"#, &["m"], None),
+        (
+            r#"{"object":"error","message":"m","type":"t","code":"1300","raw_status_code":429}"#,
+            &["t", "1300"],
+            Some(429),
+        ),
+        (r#"{"type":"error","code":"c","message":"m"}"#, &["c"], None),
+        (
+            r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"c","message":"m"}}}"#,
+            &["c"],
+            None,
+        ),
+        (
+            r#"{"__type":"com.amazon.coral#AnException","message":"m"}"#,
+            &["AnException"],
+            None,
+        ),
+    ];
+
     #[test]
     fn shapes() {
-        type Row = (&'static str, &'static [&'static str], Option<u16>);
-        const ROWS: &[Row] = &[
-            (
-                r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#,
-                &["t", "c"],
-                None,
-            ),
-            (
-                r#"{"error":{"message":"m","code":"429"}}"#,
-                &["429"],
-                Some(429),
-            ),
-            (
-                r#"{"error":{"message":"m","code":502,"metadata":{"error_type":"e"}}}"#,
-                &["502", "e"],
-                Some(502),
-            ),
-            (
-                r#"{"error":{"message":"m","code":"c","status":400,"innererror":{"code":"i"}}}"#,
-                &["c", "400", "i"],
-                Some(400),
-            ),
-            (
-                r#"{"error":{"message":"m","type":"t","code":"c","status_code":400}}"#,
-                &["t", "c"],
-                Some(400),
-            ),
-            (
-                r#"{"type":"error","error":{"type":"t","message":"m","details":{"error_code":"d"}}}"#,
-                &["t", "d"],
-                None,
-            ),
-            (
-                r#"{"error":{"code":429,"message":"m","status":"S","details":[{"reason":"R"}],"errors":[{"reason":"E"}]}}"#,
-                &["429", "S", "R", "E"],
-                Some(429),
-            ),
-            (
-                r#"[{"error":{"code":503,"message":"m","status":"S"}}]"#,
-                &["503", "S"],
-                Some(503),
-            ),
-            (r#"{"code":"c","error":"m"}"#, &["c", "m"], None),
-            (r#"{"error":"m"}"#, &["m"], None),
-            (
-                r#"{"object":"error","message":"m","type":"t","code":"1300","raw_status_code":429}"#,
-                &["t", "1300"],
-                Some(429),
-            ),
-            (r#"{"type":"error","code":"c","message":"m"}"#, &["c"], None),
-            (
-                r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"c","message":"m"}}}"#,
-                &["c"],
-                None,
-            ),
-            (
-                r#"{"__type":"com.amazon.coral#AnException","message":"m"}"#,
-                &["AnException"],
-                None,
-            ),
-        ];
         for (body, words, status) in ROWS {
             let f = facts(body);
             assert_eq!(
