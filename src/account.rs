@@ -37,7 +37,18 @@ impl Account {
     pub fn open(metrics: Arc<Metrics>, id: String, method: Method, target: &str) -> Self {
         let path = masked(target);
         let upstream = NO_UPSTREAM.into();
-        Account { metrics, id, method, path, upstream, arrived: Instant::now(), in_flight: None, answered: None, stream: false, end: None }
+        Account {
+            metrics,
+            id,
+            method,
+            path,
+            upstream,
+            arrived: Instant::now(),
+            in_flight: None,
+            answered: None,
+            stream: false,
+            end: None,
+        }
     }
 
     /// It goes to this upstream.

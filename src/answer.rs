@@ -68,7 +68,11 @@ impl Answer {
     ///
     /// # Errors
     /// If the body is cut, stalls, or (of a bad answer) is not there by the deadline.
-    pub async fn read(response: Response<ResponseBody>, how: Reading<'_>, at: SystemTime) -> Result<Answer, TransportError> {
+    pub async fn read(
+        response: Response<ResponseBody>,
+        how: Reading<'_>,
+        at: SystemTime,
+    ) -> Result<Answer, TransportError> {
         let (head, body) = response.into_parts();
         let live = is_live(head.status, &head.headers, how);
         let mut answer = Answer {
@@ -138,7 +142,8 @@ impl Answer {
             now: self.at,
         };
         let facts = seen.facts();
-        let cost = facts.usage.map(|usage| Cost { usage, model: facts.model.as_deref().unwrap_or_default().to_owned() });
+        let cost =
+            facts.usage.map(|usage| Cost { usage, model: facts.model.as_deref().unwrap_or_default().to_owned() });
         (classify_answer(&seen, &facts, rules), cost)
     }
 
@@ -181,7 +186,8 @@ fn is_live(status: StatusCode, answer: &HeaderMap, how: Reading<'_>) -> bool {
         return true;
     }
     let text = kind != Media::Binary;
-    let declared = answer.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let declared =
+        answer.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     match declared {
         // A small file is read whole, so that a cut is noticed; a large one need not wait for its end.
         Some(size) => size > LOOK_LIMIT || !text && size > SMALL_FILE,

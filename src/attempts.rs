@@ -62,7 +62,7 @@ pub struct Attempts<'a> {
     /// Whether and why the attempt that follows is a retry.
     because: Option<(Reason, Duration)>,
     /// The last answer that an upstream gave, for when the time is over.
-    in_hand: Option<(Answer, Verdict)>,
+    in_hand: Option<(Box<Answer>, Verdict)>,
     /// Unknown statuses met on the way.
     unknown: Vec<u16>,
     /// What the last answer cost.
@@ -71,7 +71,7 @@ pub struct Attempts<'a> {
 
 /// What an attempt left.
 enum Left {
-    Answer(Answer),
+    Answer(Box<Answer>),
     Failure(Unsent),
     /// The deadline passed before there was a head. Whether something was sent.
     Late(bool),
@@ -95,7 +95,20 @@ impl<'a> Attempts<'a> {
             retry_empty: retry.empty,
         };
         let want = if call.upgrade { Want::Upgrade } else { Want::Any };
-        Attempts { instance, call, policy, effect: None, made: 0, free: 0, ambiguous: 0, want, because: None, in_hand: None, unknown: Vec::new(), cost: None }
+        Attempts {
+            instance,
+            call,
+            policy,
+            effect: None,
+            made: 0,
+            free: 0,
+            ambiguous: 0,
+            want,
+            because: None,
+            in_hand: None,
+            unknown: Vec::new(),
+            cost: None,
+        }
     }
 
     /// Try until there is something to tell the client. Dropping this ends whatever is under way.
@@ -143,7 +156,8 @@ impl<'a> Attempts<'a> {
         let left = self.send().await;
         let verdict = match &left {
             Left::Answer(answer) => {
-                let (verdict, cost) = answer.judge(self.call.route.dialect, self.call.model_call, &upstream.config.rules);
+                let (verdict, cost) =
+                    answer.judge(self.call.route.dialect, self.call.model_call, &upstream.config.rules);
                 self.cost = cost;
                 verdict
             }
@@ -194,7 +208,7 @@ impl<'a> Attempts<'a> {
             deadline: call.deadline,
         };
         match Answer::read(response, reading, lasting.clock.wall()).await {
-            Ok(answer) => Left::Answer(answer),
+            Ok(answer) => Left::Answer(Box::new(answer)),
             Err(error) => Left::Failure(Unsent { error, reused: false }),
         }
     }
@@ -227,7 +241,6 @@ impl<'a> Attempts<'a> {
             ambiguous: self.ambiguous,
             remaining: self.call.deadline.saturating_duration_since(Instant::now()),
             effect,
-            stale_connection: false,
             unit: self.instance.lasting.clock.dice(),
         };
         decide(verdict, &progress, &self.policy)
@@ -260,7 +273,7 @@ impl<'a> Attempts<'a> {
 
     fn settle(self, left: Left, verdict: Verdict, why: Settle) -> Opening {
         let reply = match left {
-            Left::Answer(answer) => Reply::Upstream(Box::new(answer)),
+            Left::Answer(answer) => Reply::Upstream(answer),
             Left::Failure(failure) => Reply::Local(self.failed(&failure.error, &verdict, why)),
             Left::Late(_) => return self.out_of_time(&verdict),
         };
@@ -289,9 +302,10 @@ impl<'a> Attempts<'a> {
     /// The deadline passed: the answer in hand, or word of it.
     fn out_of_time(mut self, verdict: &Verdict) -> Opening {
         let (reply, verdict) = match self.in_hand.take() {
-            Some((answer, verdict)) => (Reply::Upstream(Box::new(answer)), verdict),
+            Some((answer, verdict)) => (Reply::Upstream(answer), verdict),
             None => {
-                let message = story::deadline(self.call, self.made, verdict.ambiguous && self.effect() == Effect::Creates);
+                let message =
+                    story::deadline(self.call, self.made, verdict.ambiguous && self.effect() == Effect::Creates);
                 (Reply::Local(LocalReply::new(Fault::DeadlineExceeded, message)), verdict.clone())
             }
         };
@@ -304,7 +318,10 @@ impl<'a> Attempts<'a> {
             (Phase::Connect, _) => Fault::UpstreamUnreachable,
             _ => Fault::UpstreamProtocolError,
         };
-        LocalReply::new(fault, story::failed(self.call, self.made, error, verdict.ambiguous && why == Settle::Ambiguous))
+        LocalReply::new(
+            fault,
+            story::failed(self.call, self.made, error, verdict.ambiguous && why == Settle::Ambiguous),
+        )
     }
 
     fn opening(self, reply: Reply, outcome: Outcome, verdict: Option<Verdict>, no_retry: bool) -> Opening {

@@ -150,7 +150,8 @@ impl Metrics {
     /// Show an upstream's metrics from the start, at zero: a rate over a counter that appears with its first event misses it.
     pub fn declare(&self, upstream: &str) {
         let per = &[upstream];
-        for counter in [&self.usage_unknown, &self.retry_tokens, &self.coalesced, &self.replayed, &self.possibly_billed] {
+        for counter in [&self.usage_unknown, &self.retry_tokens, &self.coalesced, &self.replayed, &self.possibly_billed]
+        {
             counter.with_label_values(per);
         }
         for gauge in [&self.queue_depth, &self.circuit_open, &self.in_flight] {
@@ -301,7 +302,8 @@ mod tests {
             metrics.tokens("u", &format!("model-{n}"), 1, 1, 0);
         }
         let page = String::from_utf8(metrics.render(0.0)).unwrap();
-        let models = page.lines().filter(|line| line.starts_with("backstop_tokens_total") && line.contains("\"input\""));
+        let models =
+            page.lines().filter(|line| line.starts_with("backstop_tokens_total") && line.contains("\"input\""));
         assert_eq!(models.count(), MAX_MODELS + 1);
         assert!(page.contains("model=\"other\""));
     }

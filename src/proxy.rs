@@ -53,7 +53,12 @@ async fn read(id: String, request: Request<Incoming>, route: Route, instance: &I
 }
 
 /// Run the attempts; tell the client's timers meanwhile that somebody is there.
-async fn held(attempts: impl Future<Output = Opening>, call: &Call, instance: &Instance, interim: impl Fn()) -> Opening {
+async fn held(
+    attempts: impl Future<Output = Opening>,
+    call: &Call,
+    instance: &Instance,
+    interim: impl Fn(),
+) -> Opening {
     let told = match instance.config.server.interim {
         Interim::Known => call.takes_interim,
         Interim::Always => call.http11,

@@ -157,7 +157,10 @@ impl Body for OutBody {
     type Data = Bytes;
     type Error = TransportError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let this = &mut *self;
         let frame = match (this.held.next(), &mut this.rest) {
             (Some(bytes), _) => Some(Ok(Frame::data(bytes))),

@@ -96,7 +96,9 @@ fn join(base: &str, rest: &str) -> Option<PathAndQuery> {
 /// `v1`, `v2`, `v1beta`, `v1alpha` …
 fn is_version(segment: &str) -> bool {
     let mut chars = segment.chars();
-    chars.next() == Some('v') && chars.next().is_some_and(|c| c.is_ascii_digit()) && chars.all(|c| c.is_ascii_alphanumeric())
+    chars.next() == Some('v')
+        && chars.next().is_some_and(|c| c.is_ascii_digit())
+        && chars.all(|c| c.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]

@@ -45,14 +45,18 @@ impl Page {
             return text(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n");
         }
         match self {
-            Page::Metrics => respond(StatusCode::OK, PROMETHEUS, instance.lasting.metrics.render(instance.bucket.level())),
+            Page::Metrics => {
+                respond(StatusCode::OK, PROMETHEUS, instance.lasting.metrics.render(instance.bucket.level()))
+            }
             Page::Health => text(StatusCode::OK, PLAIN, "ok\n"),
             Page::Ready if instance.lasting.drain.end().is_some() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "draining\n")
             }
             Page::Ready => text(StatusCode::OK, PLAIN, "ready\n"),
             Page::Index => html(index(instance)),
-            Page::Unknown => text(StatusCode::NOT_FOUND, JSON, "{\"error\":{\"type\":\"not_found\",\"message\":\"no such page\"}}\n"),
+            Page::Unknown => {
+                text(StatusCode::NOT_FOUND, JSON, "{\"error\":{\"type\":\"not_found\",\"message\":\"no such page\"}}\n")
+            }
         }
     }
 }

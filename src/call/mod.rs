@@ -87,14 +87,21 @@ impl Call {
     ///
     /// # Errors
     /// The reply for a client whose body is too large, stops coming, or is no valid HTTP.
-    pub async fn read(id: String, parts: Parts, body: Incoming, route: Route, config: &Config) -> Result<Call, LocalReply> {
+    pub async fn read(
+        id: String,
+        parts: Parts,
+        body: Incoming,
+        route: Route,
+        config: &Config,
+    ) -> Result<Call, LocalReply> {
         let arrived = Instant::now();
         let body = read_body(&parts.headers, body, &config.server).await?;
         let upstream = &route.upstream.config;
         let target = target(upstream, route.target);
         let route = Route { target, ..route };
         let retry = &route.upstream.config.retry;
-        let credential = credential::presented(&parts.headers, parts.uri.query()).map(<[u8]>::to_vec).unwrap_or_default();
+        let credential =
+            credential::presented(&parts.headers, parts.uri.query()).map(<[u8]>::to_vec).unwrap_or_default();
         Ok(Call {
             id,
             arrived,
@@ -144,7 +151,9 @@ impl Call {
     pub fn fingerprint(&self) -> Fingerprint {
         let head = [self.credential.as_slice(), self.route.target.as_str().as_bytes()];
         match &self.body {
-            CallBody::Whole { frames, .. } => Fingerprint::of(head.into_iter().chain(frames.iter().map(|frame| &frame[..]))),
+            CallBody::Whole { frames, .. } => {
+                Fingerprint::of(head.into_iter().chain(frames.iter().map(|frame| &frame[..])))
+            }
             CallBody::Live { .. } => Fingerprint::of(head.into_iter().chain([self.id.as_bytes()])),
         }
     }
@@ -237,7 +246,8 @@ fn too_large(limit: u64) -> LocalReply {
 }
 
 fn stopped() -> LocalReply {
-    let message = format!("no byte of the request body came for {} s; nothing was sent upstream", CLIENT_IDLE.as_secs());
+    let message =
+        format!("no byte of the request body came for {} s; nothing was sent upstream", CLIENT_IDLE.as_secs());
     LocalReply::new(Fault::RequestTimeout, message)
 }
 

@@ -75,31 +75,20 @@ impl DialectArg {
 
 fn status(text: &str) -> Result<StatusCode, String> {
     let number = text.parse::<u16>().ok().filter(|n| (100..=599).contains(n));
-    number
-        .and_then(|n| StatusCode::from_u16(n).ok())
-        .ok_or_else(|| "expected a number from 100 to 599".into())
+    number.and_then(|n| StatusCode::from_u16(n).ok()).ok_or_else(|| "expected a number from 100 to 599".into())
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("expected 'name: value'")?;
-    let name = HeaderName::from_bytes(name.trim().as_bytes())
-        .map_err(|_| "the name can't be a header's")?;
+    let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| "the name can't be a header's")?;
     let value = HeaderValue::from_str(value.trim()).map_err(|_| "the value can't be a header's")?;
     Ok((name, value))
 }
 
 /// Classify, and print one line of JSON.
 pub(super) fn run(before: ConfigArgs, args: ClassifyArgs) -> ExitCode {
-    let own = ConfigArgs {
-        config: args.config.clone(),
-        sets: args.sets.clone(),
-        ..ConfigArgs::default()
-    };
-    let config = match before
-        .with(own)
-        .sources()
-        .and_then(|sources| load(&sources))
-    {
+    let own = ConfigArgs { config: args.config.clone(), sets: args.sets.clone(), ..ConfigArgs::default() };
+    let config = match before.with(own).sources().and_then(|sources| load(&sources)) {
         Ok(loaded) => loaded.config,
         Err(error) => return super::refuse(error),
     };
@@ -115,23 +104,11 @@ pub(super) fn run(before: ConfigArgs, args: ClassifyArgs) -> ExitCode {
 
 /// The upstream whose rules and limits count: the one that the path or the dialect names, else any of the dialect.
 fn upstream<'a>(config: &'a Config, args: &ClassifyArgs) -> Option<&'a Upstream> {
-    let segment = args
-        .path
-        .as_deref()
-        .and_then(|path| path.trim_start_matches('/').split(['/', '?']).next());
+    let segment = args.path.as_deref().and_then(|path| path.trim_start_matches('/').split(['/', '?']).next());
     let named = segment.and_then(|name| config.upstreams.get(name));
-    let of_dialect = || {
-        config
-            .upstreams
-            .values()
-            .find(|upstream| upstream.dialect == args.dialect.dialect())
-    };
-    let found = named
-        .or_else(|| config.upstreams.get(args.dialect.name()))
-        .or_else(of_dialect);
-    found
-        .or_else(|| config.upstreams.values().next())
-        .map(AsRef::as_ref)
+    let of_dialect = || config.upstreams.values().find(|upstream| upstream.dialect == args.dialect.dialect());
+    let found = named.or_else(|| config.upstreams.get(args.dialect.name())).or_else(of_dialect);
+    found.or_else(|| config.upstreams.values().next()).map(AsRef::as_ref)
 }
 
 fn answer(args: &ClassifyArgs, body: &[u8], upstream: &Upstream) -> serde_json::Value {
@@ -161,9 +138,7 @@ fn decode(headers: &HeaderMap, body: &[u8]) -> (Vec<u8>, bool) {
 
 /// The verdict as JSON. A wait too long for the caller is no retry.
 fn describe(verdict: &Verdict, max_wait: Duration) -> serde_json::Value {
-    let wait_ms = verdict
-        .wait
-        .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let wait_ms = verdict.wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
     serde_json::json!({
         "class": verdict.class.name(),
         "reason": verdict.reason.name(),
@@ -180,10 +155,7 @@ fn read_body(path: &Path) -> Result<Vec<u8>, String> {
         _ => Box::new(std::fs::File::open(path).map_err(fault)?),
     };
     let mut body = Vec::new();
-    source
-        .take(LARGEST_BODY)
-        .read_to_end(&mut body)
-        .map_err(fault)?;
+    source.take(LARGEST_BODY).read_to_end(&mut body).map_err(fault)?;
     Ok(body)
 }
 
@@ -218,36 +190,16 @@ mod tests {
             "-",
         ])
         .unwrap();
-        assert_eq!(
-            (args.dialect, args.status.as_u16()),
-            (DialectArg::Gemini, 429)
-        );
-        assert_eq!(
-            args.headers[0],
-            (http::header::RETRY_AFTER, HeaderValue::from_static("7"))
-        );
+        assert_eq!((args.dialect, args.status.as_u16()), (DialectArg::Gemini, 429));
+        assert_eq!(args.headers[0], (http::header::RETRY_AFTER, HeaderValue::from_static("7")));
         assert_eq!(args.headers[1].1, "b:c");
         for bad in [
             &["--dialect", "openai"][..],
             &["--dialect", "klingon", "--status", "200"],
             &["--dialect", "openai", "--status", "99"],
             &["--dialect", "openai", "--status", "999"],
-            &[
-                "--dialect",
-                "openai",
-                "--status",
-                "200",
-                "--header",
-                "no colon",
-            ],
-            &[
-                "--dialect",
-                "openai",
-                "--status",
-                "200",
-                "--header",
-                "a b: c",
-            ],
+            &["--dialect", "openai", "--status", "200", "--header", "no colon"],
+            &["--dialect", "openai", "--status", "200", "--header", "a b: c"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
@@ -258,33 +210,10 @@ mod tests {
         let config = load(&crate::config::Sources::default()).unwrap().config;
         for (args, name) in [
             (&["--dialect", "openai", "--status", "200"][..], "openai"),
-            (
-                &[
-                    "--dialect",
-                    "openai",
-                    "--status",
-                    "200",
-                    "--path",
-                    "/groq/v1/models?x=1",
-                ],
-                "groq",
-            ),
-            (
-                &[
-                    "--dialect",
-                    "anthropic",
-                    "--status",
-                    "200",
-                    "--path",
-                    "/v1/messages",
-                ],
-                "anthropic",
-            ),
+            (&["--dialect", "openai", "--status", "200", "--path", "/groq/v1/models?x=1"], "groq"),
+            (&["--dialect", "anthropic", "--status", "200", "--path", "/v1/messages"], "anthropic"),
         ] {
-            assert_eq!(
-                &*upstream(&config, &parse(args).unwrap()).unwrap().name,
-                name
-            );
+            assert_eq!(&*upstream(&config, &parse(args).unwrap()).unwrap().name, name);
         }
     }
 
@@ -305,13 +234,7 @@ mod tests {
             json.to_string(),
             r#"{"class":"transient","reason":"rate_limited","retry":true,"rule":"r","wait_ms":1500}"#
         );
-        assert_eq!(
-            describe(&verdict(Some(Duration::MAX)), limit)["retry"],
-            false
-        );
-        assert_eq!(
-            describe(&verdict(None), limit)["wait_ms"],
-            serde_json::Value::Null
-        );
+        assert_eq!(describe(&verdict(Some(Duration::MAX)), limit)["retry"], false);
+        assert_eq!(describe(&verdict(None), limit)["wait_ms"], serde_json::Value::Null);
     }
 }

@@ -22,11 +22,7 @@ pub(super) fn run(before: ConfigArgs, own: ConfigCommand) -> ExitCode {
     if own.default {
         return super::print(DEFAULTS);
     }
-    match before
-        .with(own.config)
-        .sources()
-        .and_then(|sources| load(&sources))
-    {
+    match before.with(own.config).sources().and_then(|sources| load(&sources)) {
         Ok(loaded) => super::print(&loaded.document.to_string()),
         Err(error) => match error.document() {
             Some(document) => {

@@ -9,11 +9,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(super) struct Anything {
     /// Arguments of the command
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "ARGS"
-    )]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     args: Vec<OsString>,
 }
 

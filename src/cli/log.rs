@@ -19,7 +19,8 @@ pub(super) fn init(config: Log) {
     } else {
         lines.with_ansi(false).boxed()
     };
-    let subscriber = Registry::default().with(layer.with_filter(ours).with_filter(LevelFilter::from_level(config.level)));
+    let subscriber =
+        Registry::default().with(layer.with_filter(ours).with_filter(LevelFilter::from_level(config.level)));
     // Somebody may have set one before us in a test; theirs stays.
     let _ = set_global_default(subscriber);
 }

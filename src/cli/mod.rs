@@ -82,23 +82,14 @@ impl ConfigArgs {
     }
 
     fn is_empty(&self) -> bool {
-        self.config.is_none()
-            && self.listen.is_none()
-            && self.upstream.is_none()
-            && self.sets.is_empty()
+        self.config.is_none() && self.listen.is_none() && self.upstream.is_none() && self.sets.is_empty()
     }
 
     /// The sources, the file found.
     fn sources(self) -> Result<Sources, ConfigError> {
         let defaults = Sources::default();
         let path = locate(self.config.as_deref(), &|name| (defaults.env)(name))?;
-        Ok(Sources {
-            path,
-            sets: self.sets,
-            listen: self.listen,
-            upstream: self.upstream,
-            ..defaults
-        })
+        Ok(Sources { path, sets: self.sets, listen: self.listen, upstream: self.upstream, ..defaults })
     }
 }
 
@@ -110,11 +101,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             // Help and version are errors to clap, without an exit code of their own.
             let code = if error.use_stderr() { USAGE } else { 0 };
             let told = error.print();
-            if told.is_err() && code == 0 {
-                ExitCode::from(FAILED)
-            } else {
-                ExitCode::from(code)
-            }
+            if told.is_err() && code == 0 { ExitCode::from(FAILED) } else { ExitCode::from(code) }
         }
     }
 }
@@ -163,9 +150,7 @@ fn say(what: impl std::fmt::Display, code: u8) -> ExitCode {
 fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            fail(format_args!("backstop: can't write: {e}"))
-        }
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => fail(format_args!("backstop: can't write: {e}")),
         _ => ExitCode::SUCCESS,
     }
 }
@@ -181,14 +166,10 @@ mod tests {
 
     #[test]
     fn flags_after_the_command_win_over_those_before_it() {
-        let args = [
-            "backstop", "--config", "a", "--set", "x=1", "--listen", "l", "serve", "--config", "b",
-            "--set", "x=2",
-        ];
+        let args =
+            ["backstop", "--config", "a", "--set", "x=1", "--listen", "l", "serve", "--config", "b", "--set", "x=2"];
         let cli = Cli::try_parse_from(args).unwrap();
-        let Some(Command::Serve(own)) = cli.command else {
-            panic!("{cli:?}")
-        };
+        let Some(Command::Serve(own)) = cli.command else { panic!("{cli:?}") };
         let args = cli.config.with(own);
         assert_eq!(args.config, Some("b".into()));
         assert_eq!(args.listen.as_deref(), Some("l"));
@@ -203,10 +184,7 @@ mod tests {
 
     #[test]
     fn what_comes_later_takes_any_arguments() {
-        for args in [
-            ["backstop", "exec", "--", "ls", "-l"],
-            ["backstop", "runs", "extend", "ID", "--steps=3"],
-        ] {
+        for args in [["backstop", "exec", "--", "ls", "-l"], ["backstop", "runs", "extend", "ID", "--steps=3"]] {
             Cli::try_parse_from(args).unwrap();
         }
     }

@@ -9,9 +9,7 @@ use crate::server::run::run as run_server;
 
 /// Load the config and serve until told to stop.
 pub(super) fn run(args: ConfigArgs) -> ExitCode {
-    let loaded = args
-        .sources()
-        .and_then(|sources| Ok((load(&sources)?, sources)));
+    let loaded = args.sources().and_then(|sources| Ok((load(&sources)?, sources)));
     match loaded {
         Ok((loaded, sources)) => match serve(loaded, sources) {
             Ok(code) => code,

@@ -14,11 +14,7 @@ pub struct Place {
 impl Place {
     /// A place in source number `rank` (the defaults are 0). Line 0: the source has no lines, as an argument.
     pub(super) fn new(rank: usize, source: &Arc<str>, line: usize) -> Self {
-        Place {
-            rank,
-            source: Arc::clone(source),
-            line,
-        }
+        Place { rank, source: Arc::clone(source), line }
     }
 
     /// The value is a default: nobody wrote it.
@@ -85,21 +81,13 @@ impl ConfigError {
     pub(super) fn new(mut faults: Vec<Fault>) -> Self {
         faults.sort();
         faults.dedup();
-        ConfigError {
-            faults,
-            document: None,
-        }
+        ConfigError { faults, document: None }
     }
 
     /// A fault of a source as a whole.
     pub(super) fn of_source(source: &str, message: impl Into<String>) -> Self {
         let place = Place::new(1, &Arc::from(source), 0);
-        ConfigError::new(vec![Fault {
-            place,
-            key: String::new(),
-            message: message.into(),
-            kind: Kind::Wrong,
-        }])
+        ConfigError::new(vec![Fault { place, key: String::new(), message: message.into(), kind: Kind::Wrong }])
     }
 
     /// Keep the document, which can be shown although it cannot be served.

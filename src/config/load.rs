@@ -35,10 +35,7 @@ pub struct Sources {
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Arguments may hold secrets.
-        f.debug_struct("Sources")
-            .field("path", &self.path)
-            .field("sets", &self.sets.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Sources").field("path", &self.path).field("sets", &self.sets.len()).finish_non_exhaustive()
     }
 }
 
@@ -46,13 +43,7 @@ impl Default for Sources {
     /// The defaults alone, and the environment of the process.
     fn default() -> Self {
         let env: Env = Arc::new(|name| std::env::var(name).ok());
-        Sources {
-            path: None,
-            sets: Vec::new(),
-            listen: None,
-            upstream: None,
-            env,
-        }
+        Sources { path: None, sets: Vec::new(), listen: None, upstream: None, env }
     }
 }
 
@@ -68,10 +59,7 @@ pub struct Loaded {
 /// The file to read: the one asked for, `$BACKSTOP_CONFIG`, `./backstop.toml`, or
 /// `$XDG_CONFIG_HOME/backstop/backstop.toml` (`~/.config` without that variable). `None`: there is none.
 /// A file that was asked for by name must be there.
-pub fn locate(
-    explicit: Option<&Path>,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<PathBuf>, ConfigError> {
+pub fn locate(explicit: Option<&Path>, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<PathBuf>, ConfigError> {
     locate_in(Path::new(""), explicit, env)
 }
 
@@ -80,77 +68,41 @@ pub(super) fn locate_in(
     explicit: Option<&Path>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<PathBuf>, ConfigError> {
-    let set = |name| {
-        env(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let asked = [
-        (explicit.map(Path::to_owned), ""),
-        (set("BACKSTOP_CONFIG"), " (from $BACKSTOP_CONFIG)"),
-    ];
-    if let Some((path, from)) = asked
-        .into_iter()
-        .find_map(|(path, from)| Some((path?, from)))
-    {
+    let set = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let asked = [(explicit.map(Path::to_owned), ""), (set("BACKSTOP_CONFIG"), " (from $BACKSTOP_CONFIG)")];
+    if let Some((path, from)) = asked.into_iter().find_map(|(path, from)| Some((path?, from))) {
         return match dir.join(&path).try_exists() {
             Ok(true) => Ok(Some(dir.join(path))),
-            Ok(false) => Err(ConfigError::of_source(
-                &path.display().to_string(),
-                format!("no such file{from}"),
-            )),
-            Err(e) => Err(ConfigError::of_source(
-                &path.display().to_string(),
-                format!("can't be read: {e}{from}"),
-            )),
+            Ok(false) => Err(ConfigError::of_source(&path.display().to_string(), format!("no such file{from}"))),
+            Err(e) => Err(ConfigError::of_source(&path.display().to_string(), format!("can't be read: {e}{from}"))),
         };
     }
     let home = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-    let found = [
-        Some(dir.join("backstop.toml")),
-        home.map(|home| home.join("backstop/backstop.toml")),
-    ];
+    let found = [Some(dir.join("backstop.toml")), home.map(|home| home.join("backstop/backstop.toml"))];
     Ok(found.into_iter().flatten().find(|path| path.is_file()))
 }
 
 /// Read and check a config. All faults are in the error, not just the first.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
-    let text = sources
-        .path
-        .as_deref()
-        .map(|path| Ok::<_, ConfigError>((path, read_file(path)?)))
-        .transpose()?;
-    load_text(
-        sources,
-        text.as_ref().map(|(path, text)| (*path, text.as_str())),
-    )
+    let text = sources.path.as_deref().map(|path| Ok::<_, ConfigError>((path, read_file(path)?))).transpose()?;
+    load_text(sources, text.as_ref().map(|(path, text)| (*path, text.as_str())))
 }
 
 /// [`load`] with the file's text at hand.
-pub(super) fn load_text(
-    sources: &Sources,
-    file: Option<(&Path, &str)>,
-) -> Result<Loaded, ConfigError> {
+pub(super) fn load_text(sources: &Sources, file: Option<(&Path, &str)>) -> Result<Loaded, ConfigError> {
     let defaults = tree::parse(0, "built-in defaults", DEFAULTS).map_err(ConfigError::new)?;
     let mut root = defaults.clone();
     for layer in layers(sources, file).map_err(ConfigError::new)? {
         root.overlay(layer);
     }
     fill_upstreams(&mut root, &defaults);
-    let dir = sources
-        .path
-        .as_deref()
-        .and_then(Path::parent)
-        .unwrap_or(Path::new(""));
+    let dir = sources.path.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let env = |name: &str| (sources.env)(name);
     let cx = Context::new(Schema::of(&defaults), &env);
     let config = read::config(&cx, &root, dir, sources.upstream.is_some());
     let faults = cx.into_faults();
     match (config, faults.is_empty()) {
-        (Some(config), true) => Ok(Loaded {
-            config,
-            document: document(&root),
-        }),
+        (Some(config), true) => Ok(Loaded { config, document: document(&root) }),
         (_, true) => Err(ConfigError::of_source(
             "backstop",
             "the config can't be used, and nothing says why: please report this",
@@ -163,11 +115,7 @@ pub(super) fn load_text(
 fn refusal(faults: Vec<Fault>, root: &Node) -> ConfigError {
     let shown = faults.iter().all(|fault| fault.kind == Kind::Unavailable);
     let error = ConfigError::new(faults);
-    if shown {
-        error.with_document(document(root))
-    } else {
-        error
-    }
+    if shown { error.with_document(document(root)) } else { error }
 }
 
 fn document(root: &Node) -> toml::Table {
@@ -193,51 +141,25 @@ fn layers(sources: &Sources, file: Option<(&Path, &str)>) -> Result<Vec<Node>, V
         }
     }
     let rank = sources.sets.len() + 2;
-    layers.extend(
-        sources
-            .listen
-            .as_deref()
-            .map(|value| tree::argument(rank, "--listen", &["server", "listen"], value)),
-    );
+    layers
+        .extend(sources.listen.as_deref().map(|value| tree::argument(rank, "--listen", &["server", "listen"], value)));
     if let Some(url) = &sources.upstream {
-        layers.push(tree::argument(
-            rank,
-            "--upstream",
-            &["upstreams", SOLE, "dialect"],
-            "generic",
-        ));
-        layers.push(tree::argument(
-            rank,
-            "--upstream",
-            &["upstreams", SOLE, "base_url"],
-            url,
-        ));
+        layers.push(tree::argument(rank, "--upstream", &["upstreams", SOLE, "dialect"], "generic"));
+        layers.push(tree::argument(rank, "--upstream", &["upstreams", SOLE, "base_url"], url));
     }
-    if faults.is_empty() {
-        Ok(layers)
-    } else {
-        Err(faults)
-    }
+    if faults.is_empty() { Ok(layers) } else { Err(faults) }
 }
 
 /// Give every upstream the keys that it leaves out. The default file writes them down once, at `openai`;
 /// where an upstream is and what it speaks is its own.
 fn fill_upstreams(root: &mut Node, defaults: &Node) {
-    let Some(template) = defaults
-        .get("upstreams")
-        .and_then(|u| u.get("openai"))
-        .and_then(Node::table)
-    else {
+    let Some(template) = defaults.get("upstreams").and_then(|u| u.get("openai")).and_then(Node::table) else {
         return;
     };
     let Value::Table(sections) = &mut root.value else {
         return;
     };
-    let Some(Node {
-        value: Value::Table(upstreams),
-        ..
-    }) = sections.get_mut("upstreams")
-    else {
+    let Some(Node { value: Value::Table(upstreams), .. }) = sections.get_mut("upstreams") else {
         return;
     };
     for upstream in upstreams.values_mut() {
@@ -245,14 +167,8 @@ fn fill_upstreams(root: &mut Node, defaults: &Node) {
         let Value::Table(table) = &mut upstream.value else {
             continue;
         };
-        for (name, node) in template
-            .iter()
-            .filter(|(name, _)| *name != "base_url" && *name != "dialect")
-        {
-            let filled = || Node {
-                key: format!("{path}.{name}"),
-                ..node.clone()
-            };
+        for (name, node) in template.iter().filter(|(name, _)| *name != "base_url" && *name != "dialect") {
+            let filled = || Node { key: format!("{path}.{name}"), ..node.clone() };
             table.entry(name.clone()).or_insert_with(filled);
         }
     }
@@ -265,15 +181,12 @@ fn read_file(path: &Path) -> Result<String, ConfigError> {
         std::io::ErrorKind::NotFound => fault("no such file".into()),
         _ => fault(format!("can't be read: {e}")),
     })?;
-    file.take(LARGEST_FILE + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| fault(format!("can't be read: {e}")))?;
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(|e| fault(format!("can't be read: {e}")))?;
     if bytes.len() as u64 > LARGEST_FILE {
         return Err(fault("larger than 1 MiB, expected a config".into()));
     }
     String::from_utf8(bytes).map_err(|e| {
-        let line =
-            1 + memchr::memchr_iter(b'\n', &e.as_bytes()[..e.utf8_error().valid_up_to()]).count();
+        let line = 1 + memchr::memchr_iter(b'\n', &e.as_bytes()[..e.utf8_error().valid_up_to()]).count();
         ConfigError::of_source(&format!("{}:{line}", path.display()), "not valid UTF-8")
     })
 }

@@ -12,33 +12,18 @@ const URLS: [&str; 3] = ["base_url", "url", "otlp_endpoint"];
 pub(super) fn is_secret(key: &str) -> bool {
     // `max_tokens` counts tokens, it is none.
     let key = key.to_ascii_lowercase().replace("tokens", "");
-    is_secret_name(&key)
-        || ["url", "header", "webhook", "endpoint", "env"]
-            .iter()
-            .any(|word| key.contains(word))
+    is_secret_name(&key) || ["url", "header", "webhook", "endpoint", "env"].iter().any(|word| key.contains(word))
 }
 
 /// A header of this name holds a credential.
 pub(super) fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    [
-        "authorization",
-        "cookie",
-        "key",
-        "token",
-        "secret",
-        "auth",
-        "password",
-    ]
-    .iter()
-    .any(|word| name.contains(word))
+    ["authorization", "cookie", "key", "token", "secret", "auth", "password"].iter().any(|word| name.contains(word))
 }
 
 /// At most 60 characters of a text.
 pub(super) fn short(text: &str) -> &str {
-    text.char_indices()
-        .nth(60)
-        .map_or(text, |(end, _)| &text[..end])
+    text.char_indices().nth(60).map_or(text, |(end, _)| &text[..end])
 }
 
 /// The first few of many names.
@@ -53,9 +38,7 @@ pub(super) fn short_list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// The part of a broken `KEY=VALUE` that can only be a key.
 pub(super) fn argument_key(arg: &str) -> &str {
-    let end = arg
-        .find(|c: char| !(c.is_ascii_alphanumeric() || "_.-\"'".contains(c)))
-        .unwrap_or(arg.len());
+    let end = arg.find(|c: char| !(c.is_ascii_alphanumeric() || "_.-\"'".contains(c))).unwrap_or(arg.len());
     short(&arg[..end])
 }
 
@@ -72,12 +55,8 @@ fn mask_value(key: &str, value: &mut Value) {
         Value::String(text) if key == "webhook" && !text.is_empty() => HIDDEN.clone_into(text),
         Value::String(text) if URLS.contains(&key) => *text = mask_url(text),
         Value::Array(items) => items.iter_mut().for_each(|item| mask_value(key, item)),
-        Value::Table(table) if key == "headers" => table
-            .iter_mut()
-            .for_each(|(name, value)| mask_header(name, value)),
-        Value::Table(table) => table
-            .iter_mut()
-            .for_each(|(key, value)| mask_value(key, value)),
+        Value::Table(table) if key == "headers" => table.iter_mut().for_each(|(name, value)| mask_header(name, value)),
+        Value::Table(table) => table.iter_mut().for_each(|(key, value)| mask_value(key, value)),
         _ => {}
     }
 }
@@ -131,10 +110,7 @@ mod tests {
     #[test]
     fn an_argument_that_is_no_assignment_shows_its_key_alone() {
         assert_eq!(argument_key("retry"), "retry");
-        assert_eq!(
-            argument_key("headers.authorization:Bearer x"),
-            "headers.authorization"
-        );
+        assert_eq!(argument_key("headers.authorization:Bearer x"), "headers.authorization");
         assert_eq!(short(&"é".repeat(100)).chars().count(), 60);
     }
 }

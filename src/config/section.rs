@@ -20,11 +20,7 @@ pub(super) struct Context<'a> {
 impl<'a> Context<'a> {
     /// No faults yet.
     pub fn new(schema: Schema, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Context {
-            faults: RefCell::default(),
-            schema,
-            env,
-        }
+        Context { faults: RefCell::default(), schema, env }
     }
 
     /// A variable that is set and not empty.
@@ -39,11 +35,7 @@ impl<'a> Context<'a> {
 
     /// Note a value that asks for what is not built yet.
     pub fn unavailable(&self, node: &Node, off: &str) {
-        self.push(
-            node,
-            format!("not available yet; the one value that works now is {off}"),
-            Kind::Unavailable,
-        );
+        self.push(node, format!("not available yet; the one value that works now is {off}"), Kind::Unavailable);
     }
 
     /// Note that a value is not what was expected.
@@ -52,12 +44,7 @@ impl<'a> Context<'a> {
     }
 
     fn push(&self, node: &Node, message: String, kind: Kind) {
-        let fault = Fault {
-            place: node.at.clone(),
-            key: node.key.clone(),
-            message,
-            kind,
-        };
+        let fault = Fault { place: node.at.clone(), key: node.key.clone(), message, kind };
         self.faults.borrow_mut().push(fault);
     }
 
@@ -98,12 +85,7 @@ impl<'a> Section<'a> {
         if table.is_none() {
             cx.expected(node, "a table of keys");
         }
-        Section {
-            cx,
-            node,
-            table,
-            known: Vec::new(),
-        }
+        Section { cx, node, table, known: Vec::new() }
     }
 
     /// The value of a key that may be missing.
@@ -134,30 +116,13 @@ impl<'a> Section<'a> {
                 continue;
             }
             let hint = self.cx.schema.hint(&self.node.key, name, &self.known);
-            let message = format!(
-                "unknown {}{hint}",
-                if self.node.key.is_empty() {
-                    "section"
-                } else {
-                    "key"
-                }
-            );
-            let fault = Fault {
-                place: node.key_at.clone(),
-                key: node.key.clone(),
-                message,
-                kind: Kind::Wrong,
-            };
+            let message = format!("unknown {}{hint}", if self.node.key.is_empty() { "section" } else { "key" });
+            let fault = Fault { place: node.key_at.clone(), key: node.key.clone(), message, kind: Kind::Wrong };
             self.cx.faults.borrow_mut().push(fault);
         }
     }
 
-    fn read<T>(
-        &mut self,
-        key: &'static str,
-        expected: &str,
-        read: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Option<T> {
+    fn read<T>(&mut self, key: &'static str, expected: &str, read: impl FnOnce(&'a Value) -> Option<T>) -> Option<T> {
         let node = self.required(key)?;
         let value = read(&node.value);
         if value.is_none() {
@@ -173,8 +138,7 @@ impl<'a> Section<'a> {
 
     /// Text, and `None` inside for an empty one, which stands for "not set".
     pub fn set_string(&mut self, key: &'static str) -> Option<Option<&'a str>> {
-        self.string(key)
-            .map(|text| (!text.is_empty()).then_some(text))
+        self.string(key).map(|text| (!text.is_empty()).then_some(text))
     }
 
     /// `true` or `false`.
@@ -199,12 +163,7 @@ impl<'a> Section<'a> {
     }
 
     /// A finite number that `allowed` takes; `expected` says which.
-    pub fn number(
-        &mut self,
-        key: &'static str,
-        expected: &str,
-        allowed: impl FnOnce(f64) -> bool,
-    ) -> Option<f64> {
+    pub fn number(&mut self, key: &'static str, expected: &str, allowed: impl FnOnce(f64) -> bool) -> Option<f64> {
         self.read(key, expected, |value| {
             let number = match value {
                 #[allow(clippy::cast_precision_loss)] // no rate needs 53 bits
@@ -236,17 +195,17 @@ impl<'a> Section<'a> {
                 let hint = format!("a duration in quotes with its unit: write \"{number}s\"");
                 self.cx.expected(node, &hint);
             }
-            (None, _) => self.cx.expected(
-                node,
-                "a duration with its unit, like \"500ms\", \"10s\" or \"2m\", of a year at most",
-            ),
+            (None, _) => {
+                self.cx.expected(node, "a duration with its unit, like \"500ms\", \"10s\" or \"2m\", of a year at most")
+            }
         }
         None
     }
 
     /// A size in bytes.
     pub fn size(&mut self, key: &'static str) -> Option<u64> {
-        let expected = "a size with its unit, like \"512KiB\" or \"32MiB\" (B, KB, MB, GB, KiB, MiB, GiB), of 1024GiB at most";
+        let expected =
+            "a size with its unit, like \"512KiB\" or \"32MiB\" (B, KB, MB, GB, KiB, MiB, GiB), of 1024GiB at most";
         self.read(key, expected, |value| as_str(value).and_then(units::size))
     }
 
@@ -254,20 +213,12 @@ impl<'a> Section<'a> {
     pub fn one_of<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
         let node = self.required(key)?;
         let text = as_str(&node.value);
-        let value = words
-            .iter()
-            .find(|(word, _)| Some(*word) == text)
-            .map(|(_, value)| *value);
+        let value = words.iter().find(|(word, _)| Some(*word) == text).map(|(_, value)| *value);
         if value.is_none() {
-            let near =
-                text.and_then(|text| suggest::nearest(text, words.iter().map(|(word, _)| *word)));
-            let all: Vec<_> = words
-                .iter()
-                .map(|(word, _)| format!("\"{word}\""))
-                .collect();
+            let near = text.and_then(|text| suggest::nearest(text, words.iter().map(|(word, _)| *word)));
+            let all: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
             let hint = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-            self.cx
-                .expected(node, &format!("one of {}{hint}", all.join(", ")));
+            self.cx.expected(node, &format!("one of {}{hint}", all.join(", ")));
         }
         value
     }
@@ -279,13 +230,7 @@ impl<'a> Section<'a> {
     }
 
     /// A key of something that is not built yet: `value` was read as usual, and only `off` is taken.
-    pub fn only<T: PartialEq>(
-        &mut self,
-        key: &'static str,
-        value: Option<T>,
-        off: &T,
-        off_text: &str,
-    ) -> Option<()> {
+    pub fn only<T: PartialEq>(&mut self, key: &'static str, value: Option<T>, off: &T, off_text: &str) -> Option<()> {
         let node = self.optional(key)?;
         if &value? == off {
             return Some(());
@@ -317,10 +262,5 @@ pub(super) fn strings<'a>(cx: &Context<'_>, node: &'a Node) -> Option<Vec<(&'a N
         text.map(|text| (item, text))
     };
     // Collected twice so that every bad item is told, not just the first.
-    items
-        .iter()
-        .map(read)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    items.iter().map(read).collect::<Vec<_>>().into_iter().collect()
 }

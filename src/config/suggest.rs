@@ -36,10 +36,7 @@ impl Schema {
                 continue;
             }
             let home = match section.strip_prefix("upstreams.") {
-                Some(rest) => format!(
-                    "[upstreams.NAME{}]",
-                    rest.find('.').map_or("", |dot| &rest[dot..])
-                ),
+                Some(rest) => format!("[upstreams.NAME{}]", rest.find('.').map_or("", |dot| &rest[dot..])),
                 None if known.contains(&section.as_str()) && !path.is_empty() => {
                     format!("[{path}.{section}]")
                 }
@@ -85,16 +82,10 @@ mod tests {
     #[test]
     fn slips_are_near_other_words_are_not() {
         let names = ["max_attempts", "max_delay", "jitter"];
-        assert_eq!(
-            nearest("max_atempts", names.into_iter()),
-            Some("max_attempts")
-        );
+        assert_eq!(nearest("max_atempts", names.into_iter()), Some("max_attempts"));
         assert_eq!(nearest("MAX-DELAY", names.into_iter()), Some("max_delay"));
         assert_eq!(nearest("burst", names.into_iter()), None);
-        assert_eq!(
-            nearest("retries", ["retry", "redis"].into_iter()),
-            Some("retry")
-        );
+        assert_eq!(nearest("retries", ["retry", "redis"].into_iter()), Some("retry"));
         assert_eq!(nearest("some", ["none", "full"].into_iter()), None);
         assert_eq!(nearest(&"x".repeat(1000), names.into_iter()), None);
     }

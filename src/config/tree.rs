@@ -83,11 +83,7 @@ impl Node {
             Value::Float(number) => (*number).into(),
             Value::Bool(flag) => (*flag).into(),
             Value::Array(items) => toml::Value::Array(items.iter().map(Node::to_toml).collect()),
-            Value::Table(table) => table
-                .iter()
-                .map(|(k, v)| (k.clone(), v.to_toml()))
-                .collect::<toml::Table>()
-                .into(),
+            Value::Table(table) => table.iter().map(|(k, v)| (k.clone(), v.to_toml())).collect::<toml::Table>().into(),
             Value::Other(name) => (*name).into(),
         }
     }
@@ -102,11 +98,7 @@ struct Source {
 
 impl Source {
     fn place(&self, span: &Range<usize>) -> Place {
-        Place::new(
-            self.rank,
-            &self.name,
-            self.lines.partition_point(|start| *start <= span.start),
-        )
+        Place::new(self.rank, &self.name, self.lines.partition_point(|start| *start <= span.start))
     }
 
     fn node(&self, key: &str, key_span: &Range<usize>, value: Spanned<DeValue<'_>>) -> Node {
@@ -114,10 +106,7 @@ impl Source {
         let value = match value.into_inner() {
             DeValue::String(text) => Value::String(text.into_owned()),
             DeValue::Integer(number) => integer(number.as_str(), number.radix()),
-            DeValue::Float(number) => number
-                .as_str()
-                .parse()
-                .map_or(Value::Other("a number"), Value::Float),
+            DeValue::Float(number) => number.as_str().parse().map_or(Value::Other("a number"), Value::Float),
             DeValue::Boolean(flag) => Value::Bool(flag),
             DeValue::Datetime(_) => Value::Other("a date"),
             DeValue::Array(items) => Value::Array(
@@ -131,12 +120,7 @@ impl Source {
             ),
             DeValue::Table(table) => Value::Table(self.table(key, table)),
         };
-        Node {
-            value,
-            at,
-            key_at,
-            key: key.to_owned(),
-        }
+        Node { value, at, key_at, key: key.to_owned() }
     }
 
     fn table(&self, path: &str, table: DeTable<'_>) -> Table {
@@ -151,58 +135,31 @@ impl Source {
 }
 
 fn integer(digits: &str, radix: u32) -> Value {
-    i64::from_str_radix(digits, radix)
-        .map_or(Value::Other("a number that is too large"), Value::Integer)
+    i64::from_str_radix(digits, radix).map_or(Value::Other("a number that is too large"), Value::Integer)
 }
 
 /// `path.name`, with quotes where TOML wants them.
 fn join(path: &str, name: &str) -> String {
-    let bare = !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-    let name = if bare {
-        name.to_owned()
-    } else {
-        format!("{:?}", mask::short(name))
-    };
-    if path.is_empty() {
-        name
-    } else {
-        format!("{path}.{name}")
-    }
+    let bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let name = if bare { name.to_owned() } else { format!("{:?}", mask::short(name)) };
+    if path.is_empty() { name } else { format!("{path}.{name}") }
 }
 
 /// Read a whole document. Faults of syntax come alone: what is read around them would only mislead.
 pub(super) fn parse(rank: usize, name: &str, text: &str) -> Result<Node, Vec<Fault>> {
-    let starts =
-        std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|i| i + 1));
-    let source = Source {
-        rank,
-        name: Arc::from(name),
-        lines: starts.collect(),
-    };
+    let starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|i| i + 1));
+    let source = Source { rank, name: Arc::from(name), lines: starts.collect() };
     let (root, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         let at = source.place(&(0..0));
         let table = source.table("", root.into_inner());
-        return Ok(Node {
-            value: Value::Table(table),
-            at: at.clone(),
-            key_at: at,
-            key: String::new(),
-        });
+        return Ok(Node { value: Value::Table(table), at: at.clone(), key_at: at, key: String::new() });
     }
     let fault = |e: &toml::de::Error| {
         // An error at the line break belongs to the line that it ends.
         let span = e.span().unwrap_or(text.len()..text.len());
         let message = format!("not valid TOML: {}", e.message());
-        Fault {
-            place: source.place(&span),
-            key: String::new(),
-            message,
-            kind: Kind::Wrong,
-        }
+        Fault { place: source.place(&span), key: String::new(), message, kind: Kind::Wrong }
     };
     Err(errors.iter().map(fault).collect())
 }
@@ -218,48 +175,26 @@ pub(super) fn parse_set(rank: usize, arg: &str) -> Result<Node, Fault> {
             kind: Kind::Wrong,
         }
     };
-    let (key, value) =
-        split(arg).ok_or_else(|| bad("expected KEY=VALUE, like `retry.max_attempts=3`"))?;
-    let path = key_path(key).ok_or_else(|| {
-        bad("found no key before the `=`, expected one like `retry.max_attempts`")
-    })?;
-    let name = path
-        .iter()
-        .fold(String::new(), |path, part| join(&path, part));
-    let shown = if mask::is_secret(&name) {
-        mask::HIDDEN
-    } else {
-        mask::short(value)
-    };
-    let source = Source {
-        rank,
-        name: Arc::from(format!("--set {name}={shown}")),
-        lines: Vec::new(),
-    };
-    let value = DeValue::parse(value.trim())
-        .unwrap_or_else(|_| Spanned::new(0..0, DeValue::String(value.into())));
+    let (key, value) = split(arg).ok_or_else(|| bad("expected KEY=VALUE, like `retry.max_attempts=3`"))?;
+    let path =
+        key_path(key).ok_or_else(|| bad("found no key before the `=`, expected one like `retry.max_attempts`"))?;
+    let name = path.iter().fold(String::new(), |path, part| join(&path, part));
+    let shown = if mask::is_secret(&name) { mask::HIDDEN } else { mask::short(value) };
+    let source = Source { rank, name: Arc::from(format!("--set {name}={shown}")), lines: Vec::new() };
+    let value = DeValue::parse(value.trim()).unwrap_or_else(|_| Spanned::new(0..0, DeValue::String(value.into())));
     Ok(source.nest(&path, value))
 }
 
 impl Source {
     /// `value` under a path of keys, as a document.
     fn nest(&self, path: &[String], value: Spanned<DeValue<'_>>) -> Node {
-        let key = path
-            .iter()
-            .fold(String::new(), |path, part| join(&path, part));
+        let key = path.iter().fold(String::new(), |path, part| join(&path, part));
         let mut node = self.node(&key, &(0..0), value);
         for depth in (0..path.len()).rev() {
-            let key = path[..depth]
-                .iter()
-                .fold(String::new(), |path, part| join(&path, part));
+            let key = path[..depth].iter().fold(String::new(), |path, part| join(&path, part));
             let (at, key_at) = (node.at.clone(), node.key_at.clone());
             let table = Table::from([(path[depth].clone(), node)]);
-            node = Node {
-                value: Value::Table(table),
-                at,
-                key_at,
-                key,
-            };
+            node = Node { value: Value::Table(table), at, key_at, key };
         }
         node
     }
@@ -267,11 +202,7 @@ impl Source {
 
 /// A document with one text in it, from an argument of its own (`--listen`).
 pub(super) fn argument(rank: usize, flag: &str, path: &[&str], value: &str) -> Node {
-    let source = Source {
-        rank,
-        name: Arc::from(flag),
-        lines: Vec::new(),
-    };
+    let source = Source { rank, name: Arc::from(flag), lines: Vec::new() };
     let path: Vec<String> = path.iter().map(ToString::to_string).collect();
     source.nest(&path, Spanned::new(0..0, DeValue::String(value.into())))
 }

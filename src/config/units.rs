@@ -9,17 +9,11 @@ const LARGEST: u64 = 1 << 40;
 
 /// `"500ms"`, `"2m"`, `"1h 30m"`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
-    humantime::parse_duration(text.trim())
-        .ok()
-        .filter(|d| *d <= LONGEST)
+    humantime::parse_duration(text.trim()).ok().filter(|d| *d <= LONGEST)
 }
 
 /// `"32MiB"`, `"1.5 MB"`, `"512B"`, `"0"`. Any other number needs its unit.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss
-)]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 pub(super) fn size(text: &str) -> Option<u64> {
     let text = text.trim();
     if text == "0" {
@@ -59,18 +53,7 @@ mod tests {
         ] {
             assert_eq!(size(text), Some(bytes), "{text}");
         }
-        for text in [
-            "",
-            "lots",
-            "100",
-            "-1B",
-            "1.2.3MB",
-            "MiB",
-            "1XB",
-            "99999999999GiB",
-            "1e3B",
-            ".B",
-        ] {
+        for text in ["", "lots", "100", "-1B", "1.2.3MB", "MiB", "1XB", "99999999999GiB", "1e3B", ".B"] {
             assert_eq!(size(text), None, "{text}");
         }
     }

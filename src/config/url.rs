@@ -14,8 +14,7 @@ pub(super) struct BaseUrl {
 
 /// Read a base URL; the error says what was expected.
 pub(super) fn parse(text: &str) -> Result<BaseUrl, &'static str> {
-    const URL: &str =
-        "an absolute URL, like \"https://api.example.com\" or \"http://127.0.0.1:8080/prefix\"";
+    const URL: &str = "an absolute URL, like \"https://api.example.com\" or \"http://127.0.0.1:8080/prefix\"";
     // `Uri` drops fragments without a word.
     if text.contains(['?', '#']) {
         return Err("a URL without `?` and `#`");
@@ -32,23 +31,13 @@ pub(super) fn parse(text: &str) -> Result<BaseUrl, &'static str> {
         None => (None, authority.as_str()),
     };
     let host: Authority = host.parse().map_err(|_| URL)?;
-    let port_is_bad =
-        host.as_str().len() > host.host().len() && host.port_u16().is_none_or(|port| port == 0);
+    let port_is_bad = host.as_str().len() > host.host().len() && host.port_u16().is_none_or(|port| port == 0);
     if host.host().is_empty() || port_is_bad {
         return Err("a URL with a host, and a port from 1 to 65535 if any");
     }
-    let path = parts
-        .path_and_query
-        .as_ref()
-        .map_or("/", PathAndQuery::path)
-        .trim_end_matches('/');
+    let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::path).trim_end_matches('/');
     let path = if path.is_empty() { "/" } else { path };
-    let uri = Uri::builder()
-        .scheme(scheme)
-        .authority(host)
-        .path_and_query(path)
-        .build()
-        .map_err(|_| URL)?;
+    let uri = Uri::builder().scheme(scheme).authority(host).path_and_query(path).build().map_err(|_| URL)?;
     let authorization = userinfo.map(basic).transpose()?;
     Ok(BaseUrl { uri, authorization })
 }
@@ -69,11 +58,8 @@ fn percent_decode(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
-        let code = tail
-            .get(..2)
-            .filter(|code| *first == b'%' && code.iter().all(u8::is_ascii_hexdigit));
-        let byte =
-            code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        let code = tail.get(..2).filter(|code| *first == b'%' && code.iter().all(u8::is_ascii_hexdigit));
+        let byte = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
         bytes.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { &tail[2..] } else { tail };
     }
@@ -89,11 +75,7 @@ fn base64(bytes: &[u8]) -> String {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for i in 0..4 {
             let sextet = (bits >> (18 - 6 * i)) & 63;
-            out.push(if i <= chunk.len() {
-                char::from(ALPHABET[sextet as usize])
-            } else {
-                '='
-            });
+            out.push(if i <= chunk.len() { char::from(ALPHABET[sextet as usize]) } else { '=' });
         }
     }
     out
@@ -115,10 +97,7 @@ mod tests {
         let url = parse("http://user:p%40ss@h:1/x").unwrap();
         assert_eq!(url.uri, "http://h:1/x");
         assert_eq!(url.authorization.unwrap(), "Basic dXNlcjpwQHNz");
-        assert_eq!(
-            parse("http://token@h").unwrap().authorization.unwrap(),
-            "Basic dG9rZW46"
-        );
+        assert_eq!(parse("http://token@h").unwrap().authorization.unwrap(), "Basic dG9rZW46");
     }
 
     #[test]

@@ -91,22 +91,14 @@ mod tests {
     }
 
     fn backoff(jitter: Jitter) -> Backoff {
-        Backoff {
-            base: ms(1000),
-            max: ms(30_000),
-            multiplier: 2.0,
-            jitter,
-        }
+        Backoff { base: ms(1000), max: ms(30_000), multiplier: 2.0, jitter }
     }
 
     #[test]
     fn doubles_up_to_the_maximum() {
         let b = backoff(Jitter::None);
         let delays: Vec<_> = (0..7).map(|n| b.delay(n, 0.5)).collect();
-        assert_eq!(
-            delays,
-            [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000].map(ms)
-        );
+        assert_eq!(delays, [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000].map(ms));
         assert_eq!(b.delay(u32::MAX, 0.5), ms(30_000));
     }
 
@@ -120,11 +112,7 @@ mod tests {
             (Jitter::None, 1000, 1000, 1000),
         ] {
             let at = |unit| backoff(jitter).delay(0, unit).as_millis();
-            assert_eq!(
-                (at(0.0), at(0.5), at(0.9999)),
-                (low, middle, high),
-                "{jitter:?}"
-            );
+            assert_eq!((at(0.0), at(0.5), at(0.9999)), (low, middle, high), "{jitter:?}");
         }
     }
 
@@ -137,10 +125,7 @@ mod tests {
         assert_eq!(b.with_hint(Some(ms(60_000)), 0, 0.5), ms(60_500));
         assert_eq!(b.with_hint(Some(Duration::MAX), 0, 0.9), Duration::MAX);
         assert_eq!(b.with_hint(None, 1, 0.5), b.delay(1, 0.5));
-        assert_eq!(
-            backoff(Jitter::None).with_hint(Some(ms(2000)), 0, 0.9),
-            ms(2000)
-        );
+        assert_eq!(backoff(Jitter::None).with_hint(Some(ms(2000)), 0, 0.9), ms(2000));
     }
 
     proptest! {

@@ -76,11 +76,7 @@ impl<'a> Answer<'a> {
         // 204 and 205 have no body by definition.
         let bodied = self.status.is_success() && !matches!(self.status.as_u16(), 204 | 205);
         let judged = self.model_call && self.whole && bodied;
-        if judged && read {
-            AnswerFacts::read(self.body)
-        } else {
-            AnswerFacts::default()
-        }
+        if judged && read { AnswerFacts::read(self.body) } else { AnswerFacts::default() }
     }
 }
 
@@ -104,18 +100,8 @@ pub fn classify_answer(answer: &Answer<'_>, facts: &AnswerFacts<'_>, rules: &[Ru
     }
     // The server's word on itself: the SDKs obey it too.
     match single(answer.headers, "x-should-retry") {
-        Some("true") => Verdict {
-            class: Class::Transient,
-            rule: "x-should-retry: true",
-            unknown: false,
-            ..built_in
-        },
-        Some("false") => Verdict {
-            class: Class::Terminal,
-            rule: "x-should-retry: false",
-            unknown: false,
-            ..built_in
-        },
+        Some("true") => Verdict { class: Class::Transient, rule: "x-should-retry: true", unknown: false, ..built_in },
+        Some("false") => Verdict { class: Class::Terminal, rule: "x-should-retry: false", unknown: false, ..built_in },
         _ => built_in,
     }
 }
@@ -127,16 +113,8 @@ fn by_user(rule: &Rule, built_in: Verdict) -> Verdict {
         (_, reason) => reason,
     };
     // A good answer that the user calls a failure was carried out all the same.
-    let ambiguous =
-        built_in.ambiguous || built_in.class == Class::Success && rule.class == Class::Transient;
-    Verdict {
-        class: rule.class,
-        reason,
-        rule: "user rule",
-        unknown: false,
-        ambiguous,
-        ..built_in
-    }
+    let ambiguous = built_in.ambiguous || built_in.class == Class::Success && rule.class == Class::Transient;
+    Verdict { class: rule.class, reason, rule: "user rule", unknown: false, ambiguous, ..built_in }
 }
 
 impl Rule {
@@ -144,12 +122,10 @@ impl Rule {
         let answer = seen.answer;
         let status = self.status.is_empty() || self.status.contains(&answer.status.as_u16());
         let words = || seen.error.iter().flat_map(|e| &e.words);
-        let error_type = self.error_type.is_empty()
-            || words().any(|w| self.error_type.iter().any(|t| t.eq_ignore_ascii_case(w)));
+        let error_type =
+            self.error_type.is_empty() || words().any(|w| self.error_type.iter().any(|t| t.eq_ignore_ascii_case(w)));
         let text = self.body_contains.as_bytes();
-        status
-            && error_type
-            && (text.is_empty() || memchr::memmem::find(answer.body, text).is_some())
+        status && error_type && (text.is_empty() || memchr::memmem::find(answer.body, text).is_some())
     }
 }
 
@@ -165,11 +141,7 @@ impl<'a> Seen<'a> {
     fn new(answer: &'a Answer<'a>, facts: &'a AnswerFacts<'a>) -> Self {
         let is_error = answer.status.as_u16() >= 400 || facts.error;
         let error = is_error.then(|| ErrorFacts::read(answer.headers, answer.body));
-        Seen {
-            answer,
-            facts,
-            error,
-        }
+        Seen { answer, facts, error }
     }
 
     fn verdict(&self) -> Verdict {
@@ -184,72 +156,42 @@ impl<'a> Seen<'a> {
     /// An error told inside a 2xx is judged as if it had come with the status that it names.
     fn error_inside_success(&self, error: &ErrorFacts) -> Verdict {
         let guess = error.sense(error.status.unwrap_or(502));
-        let named = error
-            .status
-            .or_else(|| guess.map(|s| s.meaning.status(self.answer.dialect.overloaded_status())));
+        let named = error.status.or_else(|| guess.map(|s| s.meaning.status(self.answer.dialect.overloaded_status())));
         let status = named.unwrap_or(502);
-        let verdict = Verdict {
-            named_status: Some(status),
-            ..self.error(status, error, error.sense(status))
-        };
+        let verdict = Verdict { named_status: Some(status), ..self.error(status, error, error.sense(status)) };
         match named {
             Some(_) => verdict,
-            None => Verdict {
-                unknown: true,
-                rule: "error of no known kind inside a 2xx",
-                ..verdict
-            },
+            None => Verdict { unknown: true, rule: "error of no known kind inside a 2xx", ..verdict },
         }
     }
 
     /// An error: what its body says in so many words, then its status.
     fn error(&self, status: u16, error: &ErrorFacts, sense: Option<Sense>) -> Verdict {
         let wait = self.wait(status, error);
-        let base = match sense
-            .and_then(|s| by_sense(s, status))
-            .or_else(|| self.spent_window(wait))
-        {
+        let base = match sense.and_then(|s| by_sense(s, status)).or_else(|| self.spent_window(wait)) {
             Some(verdict) => verdict,
             None => by_status(status, sense, wait),
         };
         let ambiguous = base.class == Class::Transient && status::ambiguous(status, error.shaped);
-        Verdict {
-            wait,
-            ambiguous,
-            ..base
-        }
+        Verdict { wait, ambiguous, ..base }
     }
 
     fn wait(&self, status: u16, error: &ErrorFacts) -> Option<Duration> {
         let limited = matches!(status, 429 | 503 | 529);
         let Answer { headers, now, .. } = *self.answer;
-        hints::wait(&Source {
-            headers,
-            facts: error,
-            limited,
-            now,
-        })
+        hints::wait(&Source { headers, facts: error, limited, now })
     }
 
     fn spent_window(&self, wait: Option<Duration>) -> Option<Verdict> {
         let long = wait.is_none_or(|w| w > SHORT_WINDOW);
         let spent = limits::subscription_spent(self.answer.headers) && long;
-        spent.then(|| {
-            verdict(
-                Class::Terminal,
-                Reason::QuotaExhausted,
-                "spent quota: subscription window",
-            )
-        })
+        spent.then(|| verdict(Class::Terminal, Reason::QuotaExhausted, "spent quota: subscription window"))
     }
 
     /// A 2xx or 3xx that tells no error.
     fn answered(&self) -> Verdict {
         let facts = self.facts;
-        let unread = |reason, rule| Verdict {
-            ambiguous: true,
-            ..verdict(Class::Transient, reason, rule)
-        };
+        let unread = |reason, rule| Verdict { ambiguous: true, ..verdict(Class::Transient, reason, rule) };
         let media = media(self.answer.headers);
         match facts.shape {
             Shape::Unread => success(),
@@ -263,12 +205,8 @@ impl<'a> Seen<'a> {
             Shape::Truncated if media == Media::Json => unread(Reason::Protocol, "truncated JSON"),
             Shape::Other if media == Media::Json => unread(Reason::Protocol, "invalid JSON"),
             Shape::Truncated | Shape::Other => success(),
-            Shape::Json if facts.malformed => {
-                verdict(Class::Recoverable, Reason::Empty, "malformed tool call")
-            }
-            Shape::Json if facts.content == Content::Absent => {
-                verdict(Class::Recoverable, Reason::Empty, "no content")
-            }
+            Shape::Json if facts.malformed => verdict(Class::Recoverable, Reason::Empty, "malformed tool call"),
+            Shape::Json if facts.content == Content::Absent => verdict(Class::Recoverable, Reason::Empty, "no content"),
             Shape::Json => success(),
         }
     }
@@ -290,31 +228,16 @@ fn by_sense(sense: Sense, status: u16) -> Option<Verdict> {
 /// What the status decides. The words only tell a lack of capacity from other faults.
 fn by_status(status: u16, sense: Option<Sense>, wait: Option<Duration>) -> Verdict {
     let row = status::of(status);
-    let mut v = Verdict {
-        unknown: !row.known,
-        ..verdict(row.class, row.reason, row.rule)
-    };
-    if let Some(Sense {
-        meaning: Meaning::Overloaded,
-        rule,
-    }) = sense.filter(|_| v.class == Class::Transient)
-    {
+    let mut v = Verdict { unknown: !row.known, ..verdict(row.class, row.reason, row.rule) };
+    if let Some(Sense { meaning: Meaning::Overloaded, rule }) = sense.filter(|_| v.class == Class::Transient) {
         (v.reason, v.rule, v.unknown) = (Reason::Overloaded, rule, false);
     }
     if status == 402 && wait.is_some() {
         // Money that is held by requests in flight comes back.
-        v = verdict(
-            Class::Transient,
-            Reason::RateLimited,
-            "status 402 with a wait",
-        );
+        v = verdict(Class::Transient, Reason::RateLimited, "status 402 with a wait");
     }
     if v.class == Class::Transient && wait.is_some_and(|w| w > HOPELESS_WAIT) {
-        let reason = if v.reason == Reason::RateLimited {
-            Reason::QuotaExhausted
-        } else {
-            v.reason
-        };
+        let reason = if v.reason == Reason::RateLimited { Reason::QuotaExhausted } else { v.reason };
         v = verdict(Class::Terminal, reason, "stated wait of more than an hour");
     }
     v
@@ -324,45 +247,25 @@ fn by_status(status: u16, sense: Option<Sense>, wait: Option<Duration>) -> Verdi
 fn failed(error: &TransportError) -> Verdict {
     let (class, reason, rule) = match (error.kind, error.phase) {
         (Kind::Certificate, _) => (Class::Terminal, Reason::Connect, "certificate"),
-        (Kind::Timeout, Phase::Connect) => {
-            (Class::Transient, Reason::Timeout, "timeout connecting")
-        }
-        (Kind::Timeout, Phase::Head) => (
-            Class::Transient,
-            Reason::Timeout,
-            "timeout before the answer",
-        ),
-        (Kind::Timeout, Phase::Body) => (
-            Class::Transient,
-            Reason::Timeout,
-            "timeout within the answer",
-        ),
+        (Kind::Timeout, Phase::Connect) => (Class::Transient, Reason::Timeout, "timeout connecting"),
+        (Kind::Timeout, Phase::Head) => (Class::Transient, Reason::Timeout, "timeout before the answer"),
+        (Kind::Timeout, Phase::Body) => (Class::Transient, Reason::Timeout, "timeout within the answer"),
         (Kind::Dns, _) => (Class::Transient, Reason::Connect, "name not resolved"),
         (Kind::Refused, _) => (Class::Transient, Reason::Connect, "connection refused"),
         (Kind::Tls, _) => (Class::Transient, Reason::Connect, "TLS failed"),
         (_, Phase::Connect) => (Class::Transient, Reason::Connect, "connecting failed"),
-        (Kind::Unprocessed, _) => (
-            Class::Transient,
-            Reason::Reset,
-            "not processed, says HTTP/2",
-        ),
+        (Kind::Unprocessed, _) => (Class::Transient, Reason::Reset, "not processed, says HTTP/2"),
         (Kind::Reset, _) => (Class::Transient, Reason::Reset, "connection lost"),
         (Kind::Protocol, _) => (Class::Transient, Reason::Protocol, "no valid HTTP"),
     };
     let ambiguous = error.sent && error.phase != Phase::Connect && error.kind != Kind::Unprocessed;
-    Verdict {
-        ambiguous,
-        ..verdict(class, reason, rule)
-    }
+    Verdict { ambiguous, ..verdict(class, reason, rule) }
 }
 
 /// Text that is a web page, whatever its content type says.
 fn is_page(body: &[u8]) -> bool {
     let body = body.trim_ascii_start();
-    let begins = |with: &[u8]| {
-        body.get(..with.len())
-            .is_some_and(|b| b.eq_ignore_ascii_case(with))
-    };
+    let begins = |with: &[u8]| body.get(..with.len()).is_some_and(|b| b.eq_ignore_ascii_case(with));
     begins(b"<!doctype html") || begins(b"<html")
 }
 
@@ -371,13 +274,5 @@ fn success() -> Verdict {
 }
 
 fn verdict(class: Class, reason: Reason, rule: &'static str) -> Verdict {
-    Verdict {
-        class,
-        reason,
-        rule,
-        wait: None,
-        ambiguous: false,
-        unknown: false,
-        named_status: None,
-    }
+    Verdict { class, reason, rule, wait: None, ambiguous: false, unknown: false, named_status: None }
 }

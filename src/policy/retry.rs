@@ -17,9 +17,6 @@ pub struct Progress {
     pub remaining: Duration,
     /// What repeating the call can do.
     pub effect: Effect,
-    /// The attempt went out on a kept connection that was lost before any byte of an answer: most likely the upstream
-    /// had closed it for being idle, and there is nothing to wait for.
-    pub stale_connection: bool,
     /// The dice, in [0, 1).
     pub unit: f64,
 }
@@ -92,17 +89,11 @@ fn settled(verdict: &Verdict, progress: &Progress, policy: &Policy) -> Option<Se
         Class::Success => Some(Settle::Success),
         Class::Terminal => Some(Settle::Terminal),
         Class::Recoverable => {
-            let again = policy.retry_empty
-                && verdict.reason == Reason::Empty
-                && may_act_again(progress, policy);
+            let again = policy.retry_empty && verdict.reason == Reason::Empty && may_act_again(progress, policy);
             (spent || !again).then_some(Settle::Recoverable)
         }
-        Class::Transient if verdict.ambiguous && !may_repeat(progress, policy) => {
-            Some(Settle::Ambiguous)
-        }
-        Class::Transient if verdict.wait.is_some_and(|w| w > policy.max_wait_hint) => {
-            Some(Settle::TooLong)
-        }
+        Class::Transient if verdict.ambiguous && !may_repeat(progress, policy) => Some(Settle::Ambiguous),
+        Class::Transient if verdict.wait.is_some_and(|w| w > policy.max_wait_hint) => Some(Settle::TooLong),
         Class::Transient => spent.then_some(Settle::Exhausted),
     }
 }
@@ -116,21 +107,13 @@ fn may_repeat(progress: &Progress, policy: &Policy) -> bool {
 fn may_act_again(progress: &Progress, policy: &Policy) -> bool {
     match progress.effect {
         Effect::Repeatable => true,
-        Effect::Creates => {
-            policy.ambiguous == Ambiguous::Always && progress.ambiguous < policy.ambiguous_attempts
-        }
+        Effect::Creates => policy.ambiguous == Ambiguous::Always && progress.ambiguous < policy.ambiguous_attempts,
     }
 }
 
 fn delay(verdict: &Verdict, progress: &Progress, policy: &Policy) -> Duration {
-    // Once only: a second loss in a row is no idle connection, it is an upstream in trouble.
-    if progress.stale_connection && progress.attempts <= 1 && verdict.wait.is_none() {
-        return Duration::ZERO;
-    }
     let retries = progress.attempts.saturating_sub(1);
-    policy
-        .backoff
-        .with_hint(verdict.wait, retries, progress.unit)
+    policy.backoff.with_hint(verdict.wait, retries, progress.unit)
 }
 
 #[cfg(test)]
@@ -156,7 +139,6 @@ mod tests {
         ambiguous: 0,
         remaining: Duration::from_secs(600),
         effect: Effect::Repeatable,
-        stale_connection: false,
         unit: 0.5,
     };
     const TRANSIENT: Verdict = Verdict {
@@ -168,16 +150,10 @@ mod tests {
         unknown: false,
         named_status: None,
     };
-    const LOST: Verdict = Verdict {
-        reason: Reason::Reset,
-        ambiguous: true,
-        ..TRANSIENT
-    };
+    const LOST: Verdict = Verdict { reason: Reason::Reset, ambiguous: true, ..TRANSIENT };
 
     fn retry(ms: u64) -> Decision {
-        Decision::Retry {
-            delay: Duration::from_millis(ms),
-        }
+        Decision::Retry { delay: Duration::from_millis(ms) }
     }
 
     fn settle(s: Settle) -> Decision {
@@ -186,24 +162,10 @@ mod tests {
 
     #[test]
     fn the_schedule_and_its_end() {
-        let at = |attempts| {
-            decide(
-                &TRANSIENT,
-                &Progress {
-                    attempts,
-                    ..PROGRESS
-                },
-                &POLICY,
-            )
-        };
+        let at = |attempts| decide(&TRANSIENT, &Progress { attempts, ..PROGRESS }, &POLICY);
         assert_eq!(
             [at(1), at(2), at(3), at(9)],
-            [
-                retry(1000),
-                retry(2000),
-                settle(Settle::Exhausted),
-                settle(Settle::Exhausted)
-            ]
+            [retry(1000), retry(2000), settle(Settle::Exhausted), settle(Settle::Exhausted)]
         );
     }
 
@@ -217,186 +179,54 @@ mod tests {
 
     #[test]
     fn hints() {
-        let with = |secs| Verdict {
-            wait: Some(Duration::from_secs(secs)),
-            ..TRANSIENT
-        };
+        let with = |secs| Verdict { wait: Some(Duration::from_secs(secs)), ..TRANSIENT };
         assert_eq!(decide(&with(120), &PROGRESS, &POLICY), retry(120_000));
+        assert_eq!(decide(&with(121), &PROGRESS, &POLICY), settle(Settle::TooLong));
+        let forever = Verdict { wait: Some(Duration::MAX), ..TRANSIENT };
         assert_eq!(
-            decide(&with(121), &PROGRESS, &POLICY),
-            settle(Settle::TooLong)
-        );
-        let forever = Verdict {
-            wait: Some(Duration::MAX),
-            ..TRANSIENT
-        };
-        assert_eq!(
-            decide(
-                &forever,
-                &PROGRESS,
-                &Policy {
-                    max_wait_hint: Duration::MAX,
-                    ..POLICY
-                }
-            ),
+            decide(&forever, &PROGRESS, &Policy { max_wait_hint: Duration::MAX, ..POLICY }),
             settle(Settle::Deadline)
         );
     }
 
     #[test]
     fn no_attempt_begins_at_the_deadline() {
-        let left = |ms| {
-            decide(
-                &TRANSIENT,
-                &Progress {
-                    remaining: Duration::from_millis(ms),
-                    ..PROGRESS
-                },
-                &POLICY,
-            )
-        };
+        let left = |ms| decide(&TRANSIENT, &Progress { remaining: Duration::from_millis(ms), ..PROGRESS }, &POLICY);
         assert_eq!(
             [left(1001), left(1000), left(0)],
-            [
-                retry(1000),
-                settle(Settle::Deadline),
-                settle(Settle::Deadline)
-            ]
+            [retry(1000), settle(Settle::Deadline), settle(Settle::Deadline)]
         );
     }
 
     #[test]
     fn what_the_upstream_may_have_done() {
         let of = |ambiguous, effect, tries| {
-            let progress = Progress {
-                attempts: tries,
-                ambiguous: tries,
-                effect,
-                ..PROGRESS
-            };
-            decide(
-                &LOST,
-                &progress,
-                &Policy {
-                    ambiguous,
-                    max_attempts: 9,
-                    ..POLICY
-                },
-            )
+            let progress = Progress { attempts: tries, ambiguous: tries, effect, ..PROGRESS };
+            decide(&LOST, &progress, &Policy { ambiguous, max_attempts: 9, ..POLICY })
         };
         let unknown = settle(Settle::Ambiguous);
         assert_eq!(of(Ambiguous::Safe, Effect::Repeatable, 1), retry(1000));
-        assert_eq!(
-            of(Ambiguous::Safe, Effect::Repeatable, 3),
-            retry(4000),
-            "tries that are safe are not counted"
-        );
+        assert_eq!(of(Ambiguous::Safe, Effect::Repeatable, 3), retry(4000), "tries that are safe are not counted");
         assert_eq!(of(Ambiguous::Safe, Effect::Creates, 1), unknown);
         assert_eq!(of(Ambiguous::Always, Effect::Creates, 1), retry(1000));
         assert_eq!(of(Ambiguous::Always, Effect::Creates, 2), unknown);
         assert_eq!(of(Ambiguous::Always, Effect::Repeatable, 3), retry(4000));
         assert_eq!(of(Ambiguous::Never, Effect::Repeatable, 1), unknown);
-        let plain = decide(
-            &TRANSIENT,
-            &Progress {
-                effect: Effect::Creates,
-                ..PROGRESS
-            },
-            &POLICY,
-        );
-        assert_eq!(
-            plain,
-            retry(1000),
-            "a failure that did nothing is repeated for everything"
-        );
-        let last = decide(
-            &LOST,
-            &Progress {
-                attempts: 3,
-                effect: Effect::Creates,
-                ..PROGRESS
-            },
-            &POLICY,
-        );
-        assert_eq!(
-            last, unknown,
-            "that the outcome is unknown matters more than the count"
-        );
+        let plain = decide(&TRANSIENT, &Progress { effect: Effect::Creates, ..PROGRESS }, &POLICY);
+        assert_eq!(plain, retry(1000), "a failure that did nothing is repeated for everything");
+        let last = decide(&LOST, &Progress { attempts: 3, effect: Effect::Creates, ..PROGRESS }, &POLICY);
+        assert_eq!(last, unknown, "that the outcome is unknown matters more than the count");
     }
 
     #[test]
     fn empty_answers_only_where_asked_for() {
-        let empty = Verdict {
-            class: Class::Recoverable,
-            reason: Reason::Empty,
-            ..TRANSIENT
-        };
-        let on = Policy {
-            retry_empty: true,
-            ..POLICY
-        };
-        assert_eq!(
-            decide(&empty, &PROGRESS, &POLICY),
-            settle(Settle::Recoverable)
-        );
+        let empty = Verdict { class: Class::Recoverable, reason: Reason::Empty, ..TRANSIENT };
+        let on = Policy { retry_empty: true, ..POLICY };
+        assert_eq!(decide(&empty, &PROGRESS, &POLICY), settle(Settle::Recoverable));
         assert_eq!(decide(&empty, &PROGRESS, &on), retry(1000));
-        assert_eq!(
-            decide(
-                &empty,
-                &Progress {
-                    attempts: 3,
-                    ..PROGRESS
-                },
-                &on
-            ),
-            settle(Settle::Recoverable)
-        );
-        assert_eq!(
-            decide(
-                &empty,
-                &Progress {
-                    effect: Effect::Creates,
-                    ..PROGRESS
-                },
-                &on
-            ),
-            settle(Settle::Recoverable)
-        );
-        let bad = Verdict {
-            reason: Reason::Other,
-            ..empty
-        };
+        assert_eq!(decide(&empty, &Progress { attempts: 3, ..PROGRESS }, &on), settle(Settle::Recoverable));
+        assert_eq!(decide(&empty, &Progress { effect: Effect::Creates, ..PROGRESS }, &on), settle(Settle::Recoverable));
+        let bad = Verdict { reason: Reason::Other, ..empty };
         assert_eq!(decide(&bad, &PROGRESS, &on), settle(Settle::Recoverable));
-    }
-
-    #[test]
-    fn a_stale_connection_is_replaced_at_once_but_once() {
-        let stale = Progress {
-            stale_connection: true,
-            ..PROGRESS
-        };
-        assert_eq!(decide(&LOST, &stale, &POLICY), retry(0));
-        assert_eq!(
-            decide(
-                &LOST,
-                &Progress {
-                    attempts: 2,
-                    ..stale
-                },
-                &POLICY
-            ),
-            retry(2000)
-        );
-        assert_eq!(
-            decide(
-                &LOST,
-                &Progress {
-                    effect: Effect::Creates,
-                    ..stale
-                },
-                &POLICY
-            ),
-            settle(Settle::Ambiguous)
-        );
     }
 }

@@ -30,36 +30,23 @@ pub enum Effect {
 
 /// The effect of a request. `path` is the upstream's path without query; `body` (content encoding undone, `None` if it
 /// cannot be had whole) is asked for only where a field of it decides.
-pub fn effect(
-    dialect: Dialect,
-    method: &Method,
-    path: &str,
-    body: impl FnOnce() -> Option<Vec<u8>>,
-) -> Effect {
+pub fn effect(dialect: Dialect, method: &Method, path: &str, body: impl FnOnce() -> Option<Vec<u8>>) -> Effect {
     // RFC 9110 section 9.2.2
     if method.is_idempotent() {
         return Effect::Repeatable;
     }
-    let repeat = post(method)
-        .and_then(|()| dialect.endpoint(path))
-        .map_or(Repeat::Creates, |e| e.repeat);
+    let repeat = post(method).and_then(|()| dialect.endpoint(path)).map_or(Repeat::Creates, |e| e.repeat);
     let repeatable = match repeat {
         Repeat::Safe => true,
         Repeat::Conditional => body().is_some_and(|b| !dialect.acts_twice(&b)),
         Repeat::Creates => false,
     };
-    if repeatable {
-        Effect::Repeatable
-    } else {
-        Effect::Creates
-    }
+    if repeatable { Effect::Repeatable } else { Effect::Creates }
 }
 
 /// The request asks a model for an answer, so that a good answer must hold one.
 pub fn is_model_call(dialect: Dialect, method: &Method, path: &str) -> bool {
-    post(method)
-        .and_then(|()| dialect.endpoint(path))
-        .is_some_and(|e| e.model_call)
+    post(method).and_then(|()| dialect.endpoint(path)).is_some_and(|e| e.model_call)
 }
 
 /// The tables are of `POST`s.

@@ -19,23 +19,13 @@ pub struct StatusRule {
 pub fn of(status: u16) -> StatusRule {
     let row = TABLE.iter().find(|(s, ..)| *s == status);
     if let Some(&(_, class, reason, rule)) = row {
-        return StatusRule {
-            class,
-            reason,
-            rule,
-            known: true,
-        };
+        return StatusRule { class, reason, rule, known: true };
     }
     let (class, reason, rule) = match status {
         ..500 => (Class::Terminal, Reason::Other, "another 4xx"),
         _ => (Class::Transient, Reason::ServerError, "another 5xx"),
     };
-    StatusRule {
-        class,
-        reason,
-        rule,
-        known: false,
-    }
+    StatusRule { class, reason, rule, known: false }
 }
 
 /// Whether the upstream may have carried the request out although it answered with this status. `shaped`: the body is the

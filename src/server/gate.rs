@@ -22,11 +22,15 @@ pub fn host<B>(request: &Request<B>, server: &Server, local: Option<SocketAddr>)
     let Some(host) = authority.or(header) else {
         // HTTP/1.0 may come without: no browser speaks it.
         let excused = request.version() == Version::HTTP_10;
-        return if excused { Ok(()) } else { Err(LocalReply::new(Fault::BadRequest, "the request has no Host header")) };
+        return if excused {
+            Ok(())
+        } else {
+            Err(LocalReply::new(Fault::BadRequest, "the request has no Host header"))
+        };
     };
     let name = std::str::from_utf8(host).map(|host| host_name(host).to_ascii_lowercase()).unwrap_or_default();
     let ip = name.trim_matches(['[', ']']).parse::<IpAddr>().ok();
-    let ours = server.allowed_hosts.iter().any(|allowed| *allowed == name)
+    let ours = server.allowed_hosts.contains(&name)
         || ip.is_some() && (ip == local.map(|local| local.ip()) || ip == Some(server.listen.ip()));
     if ours {
         return Ok(());
@@ -78,7 +82,11 @@ pub fn client_key<B>(request: &Request<B>, keys: &[Secret], as_credential: bool)
     if [own, sdk].into_iter().flatten().any(|presented| is_one_of(presented, keys)) {
         return Ok(());
     }
-    let how = if as_credential { "as the SDK's API key, or in the header x-backstop-key" } else { "in the header x-backstop-key" };
+    let how = if as_credential {
+        "as the SDK's API key, or in the header x-backstop-key"
+    } else {
+        "in the header x-backstop-key"
+    };
     let message = format!("this proxy asks its clients for a key (server.client_keys_env): present one {how}");
     Err(LocalReply::new(Fault::ClientKeyRequired, message))
 }

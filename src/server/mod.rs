@@ -81,7 +81,12 @@ where
 }
 
 /// One request: may it come in, and who answers it.
-async fn answer(instance: Arc<Instance>, request: Request<Incoming>, link: &Link, local: Option<SocketAddr>) -> Response<OutBody> {
+async fn answer(
+    instance: Arc<Instance>,
+    request: Request<Incoming>,
+    link: &Link,
+    local: Option<SocketAddr>,
+) -> Response<OutBody> {
     if let Some(doubt) = link.next_request() {
         return in_doubt(&instance, &request, doubt);
     }
@@ -116,11 +121,13 @@ async fn inside(instance: Arc<Instance>, request: Request<Incoming>, link: &Link
         return page.render(&instance, request.method());
     }
     if request.method() == Method::CONNECT || request.uri().path_and_query().is_none() {
-        let reply = LocalReply::new(Fault::UnknownRoute, "this is a proxy for model APIs, not a forward proxy: send it paths");
+        let reply =
+            LocalReply::new(Fault::UnknownRoute, "this is a proxy for model APIs, not a forward proxy: send it paths");
         return refuse(&instance, &request, &reply);
     }
     if !keys.is_empty()
-        && let Err(reply) = gate::client_key(&request, keys, instance.routes.puts_credential(request.uri(), request.headers()))
+        && let Err(reply) =
+            gate::client_key(&request, keys, instance.routes.puts_credential(request.uri(), request.headers()))
     {
         return refuse(&instance, &request, &reply);
     }

@@ -97,7 +97,13 @@ async fn connection(stream: TcpStream, current: Arc<Current>, permit: OwnedSemap
 }
 
 /// The listener is closed. Let what is in flight end, up to the drain timeout or a second signal.
-async fn finish(current: &Current, drain: &Drain, open: &Semaphore, connections: usize, mut signals: Signals) -> ExitCode {
+async fn finish(
+    current: &Current,
+    drain: &Drain,
+    open: &Semaphore,
+    connections: usize,
+    mut signals: Signals,
+) -> ExitCode {
     let timeout = current.load().config.server.drain_timeout;
     let end = after(tokio::time::Instant::now(), timeout);
     drain.begin(end);

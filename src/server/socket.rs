@@ -90,10 +90,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Socket<T> {
 
     /// Read and forget what still comes, until the client has closed or the time is over.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let closing = self.closing.get_or_insert_with(|| Closing {
-            end: Instant::now() + LINGER,
-            idle: Box::pin(sleep(LINGER_IDLE)),
-        });
+        let closing = self
+            .closing
+            .get_or_insert_with(|| Closing { end: Instant::now() + LINGER, idle: Box::pin(sleep(LINGER_IDLE)) });
         let mut sink = [0; 16 * 1024];
         loop {
             let mut buf = ReadBuf::new(&mut sink);

@@ -74,7 +74,11 @@ pub struct SendBody {
 }
 
 enum Source {
-    Whole { frames: Arc<[Bytes]>, next: usize, trailers: Option<HeaderMap> },
+    Whole {
+        frames: Arc<[Bytes]>,
+        next: usize,
+        trailers: Option<HeaderMap>,
+    },
     /// Not asked for yet: it stays where another attempt can find it.
     Slot(Arc<Mutex<Option<LiveBody>>>),
     Live(LiveBody),

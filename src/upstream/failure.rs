@@ -34,7 +34,12 @@ pub(super) fn head<E: Sent>(error: E, progress: &Progress) -> TransportError {
 /// A failure in the middle of the response body.
 pub(super) fn body(error: &hyper::Error) -> TransportError {
     let kind = kind(error);
-    TransportError { phase: Phase::Body, kind, sent: true, detail: detail(kind, "in the middle of the response body", error) }
+    TransportError {
+        phase: Phase::Body,
+        kind,
+        sent: true,
+        detail: detail(kind, "in the middle of the response body", error),
+    }
 }
 
 fn detail(kind: Kind, place: &str, error: &hyper::Error) -> String {

@@ -28,7 +28,12 @@ struct Returnable {
 }
 
 impl ResponseBody {
-    pub(super) fn h1(body: Incoming, sender: SendRequest<SendBody>, pool: Option<Arc<Pool>>, progress: Arc<Progress>) -> Self {
+    pub(super) fn h1(
+        body: Incoming,
+        sender: SendRequest<SendBody>,
+        pool: Option<Arc<Pool>>,
+        progress: Arc<Progress>,
+    ) -> Self {
         let mut body = ResponseBody { body, lease: Some(Returnable { sender, pool, progress }) };
         if body.body.is_end_stream() {
             body.finish();
@@ -54,7 +59,10 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = TransportError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             None => self.finish(),

@@ -75,7 +75,8 @@ impl Sockets {
     async fn through(&self, proxy: &Intercept, target: &Uri) -> Result<TcpStream, TransportError> {
         if proxy.uri().scheme_str() != Some("http") {
             let scheme = proxy.uri().scheme_str().unwrap_or("no");
-            let detail = format!("the proxy from the environment has the scheme {scheme}; only http:// proxies are supported");
+            let detail =
+                format!("the proxy from the environment has the scheme {scheme}; only http:// proxies are supported");
             return Err(refusal(Kind::Refused, detail));
         }
         let mut tunnel = Tunnel::new(proxy.uri().clone(), self.tcp.clone());
@@ -83,7 +84,8 @@ impl Sockets {
             tunnel = tunnel.with_auth(auth.clone());
         }
         let stream = tunnel.call(target.clone()).await.map_err(|error| {
-            let detail = format!("the proxy from the environment did not open a tunnel to {}: {}", place(target), chain(&error));
+            let detail =
+                format!("the proxy from the environment did not open a tunnel to {}: {}", place(target), chain(&error));
             refusal(Kind::Refused, detail)
         })?;
         Ok(stream.into_inner())
@@ -179,4 +181,3 @@ pub fn chain(error: &(dyn StdError + 'static)) -> String {
     }
     text
 }
-

@@ -27,17 +27,10 @@ pub fn span(text: &str) -> Option<Duration> {
 
 /// The wait that a sentence asks for: "try again in 4.77s", "retry in 1m2s", "retry after 45 seconds".
 pub fn in_text(message: &str) -> Option<Duration> {
-    const LEADS: [&str; 4] = [
-        "try again in ",
-        "try again after ",
-        "retry in ",
-        "retry after ",
-    ];
+    const LEADS: [&str; 4] = ["try again in ", "try again after ", "retry in ", "retry after "];
     let lower = message.to_ascii_lowercase();
     LEADS.iter().find_map(|lead| {
-        lower
-            .match_indices(lead)
-            .find_map(|(at, _)| amounts(&lower[at + lead.len()..]).map(|(length, _)| length))
+        lower.match_indices(lead).find_map(|(at, _)| amounts(&lower[at + lead.len()..]).map(|(length, _)| length))
     })
 }
 
@@ -73,9 +66,7 @@ fn amount(text: &str) -> Option<(Duration, &str)> {
     let digits = number_length(text);
     let number = decimal(&text[..digits])?;
     let tail = text[digits..].trim_start();
-    let letters = tail
-        .find(|c: char| !c.is_alphabetic())
-        .unwrap_or(tail.len());
+    let letters = tail.find(|c: char| !c.is_alphabetic()).unwrap_or(tail.len());
     let unit = unit(&tail[..letters])?;
     Some((scaled(number, unit).unwrap_or_default(), &tail[letters..]))
 }
@@ -116,21 +107,17 @@ mod tests {
 
     #[test]
     fn numbers_of_seconds() {
-        for (text, want) in [
-            ("20", ms(20_000)),
-            (" 1 ", ms(1000)),
-            ("1.6", ms(1600)),
-            (".5", ms(500)),
-            ("1e1", ms(10_000)),
-        ] {
+        for (text, want) in
+            [("20", ms(20_000)), (" 1 ", ms(1000)), ("1.6", ms(1600)), (".5", ms(500)), ("1e1", ms(10_000))]
+        {
             assert_eq!(seconds(text), want, "{text:?}");
         }
         for huge in ["1e400", "99999999999999999999", "1e30"] {
             assert_eq!(seconds(huge), Some(Duration::MAX), "{huge:?}");
         }
         for garbage in [
-            "", " ", "0", "-0", "0.0", "-5", "+5", "inf", "Infinity", "NaN", "nan", "soon", "1, 2",
-            "1 2", "0x10", ".", "e5", "1s",
+            "", " ", "0", "-0", "0.0", "-5", "+5", "inf", "Infinity", "NaN", "nan", "soon", "1, 2", "1 2", "0x10", ".",
+            "e5", "1s",
         ] {
             assert_eq!(seconds(garbage), None, "{garbage:?}");
         }
@@ -153,9 +140,7 @@ mod tests {
         ] {
             assert_eq!(span(text), ms(want), "{text:?}");
         }
-        for garbage in [
-            "", "0s", "0", "-1s", "s", "m5", "5x", "5s!", "6m0", "1.s", "∞s",
-        ] {
+        for garbage in ["", "0s", "0", "-1s", "s", "m5", "5x", "5s!", "6m0", "1.s", "∞s"] {
             assert_eq!(span(garbage), None, "{garbage:?}");
         }
         assert_eq!(span("999999999999999999999999h"), Some(Duration::MAX));

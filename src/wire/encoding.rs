@@ -33,10 +33,7 @@ pub fn decode(headers: &HeaderMap, body: &[u8], limit: usize) -> Option<Decoded>
     let mut names = names(headers)?;
     let Some(last) = names.pop() else {
         let cut = body.len() > limit;
-        return Some(Decoded {
-            body: body[..body.len().min(limit)].to_vec(),
-            cut,
-        });
+        return Some(Decoded { body: body[..body.len().min(limit)].to_vec(), cut });
     };
     let mut decoded = undo(&last, body, limit)?;
     while let Some(name) = names.pop() {
@@ -51,12 +48,7 @@ pub fn decode(headers: &HeaderMap, body: &[u8], limit: usize) -> Option<Decoded>
 fn names(headers: &HeaderMap) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
-        for name in value
-            .to_str()
-            .ok()?
-            .split(',')
-            .map(|n| n.trim().to_ascii_lowercase())
-        {
+        for name in value.to_str().ok()?.split(',').map(|n| n.trim().to_ascii_lowercase()) {
             if !name.is_empty() && name != "identity" {
                 names.push(name);
             }
@@ -69,17 +61,9 @@ fn undo(name: &str, body: &[u8], limit: usize) -> Option<Decoded> {
     match name {
         "gzip" | "x-gzip" => read(MultiGzDecoder::new(body), limit),
         // RFC 9110 means zlib by "deflate"; some servers send the bare stream.
-        "deflate" => {
-            read(ZlibDecoder::new(body), limit).or_else(|| read(DeflateDecoder::new(body), limit))
-        }
+        "deflate" => read(ZlibDecoder::new(body), limit).or_else(|| read(DeflateDecoder::new(body), limit)),
         "br" => read(Decompressor::new(body, BROTLI_BUFFER), limit),
-        "zstd" => read(
-            Frames {
-                input: body,
-                frame: None,
-            },
-            limit,
-        ),
+        "zstd" => read(Frames { input: body, frame: None }, limit),
         _ => None,
     }
 }
@@ -200,27 +184,18 @@ mod tests {
     #[test]
     fn stacked_encodings_come_off_in_reverse() {
         let body = gzip(&zstd(b"hello"));
-        for h in [
-            headers(&["zstd, gzip"]),
-            headers(&["zstd", "gzip"]),
-            headers(&["identity,zstd,,gzip"]),
-        ] {
+        for h in [headers(&["zstd, gzip"]), headers(&["zstd", "gzip"]), headers(&["identity,zstd,,gzip"])] {
             assert_eq!(decode(&h, &body, LIMIT).unwrap().body, b"hello");
         }
         assert_eq!(decode(&headers(&["gzip, zstd"]), &body, LIMIT), None);
-        assert_eq!(
-            decode(&headers(&["gzip,gzip,gzip,gzip,gzip"]), b"", LIMIT),
-            None
-        );
+        assert_eq!(decode(&headers(&["gzip,gzip,gzip,gzip,gzip"]), b"", LIMIT), None);
     }
 
     #[test]
     fn the_bound_holds() {
-        for (name, body) in [
-            ("gzip", gzip(&[b'a'; 1 << 20])),
-            ("zstd", zstd(&[b'a'; 1 << 20])),
-            ("deflate", raw(&[b'a'; 1 << 20])),
-        ] {
+        for (name, body) in
+            [("gzip", gzip(&[b'a'; 1 << 20])), ("zstd", zstd(&[b'a'; 1 << 20])), ("deflate", raw(&[b'a'; 1 << 20]))]
+        {
             let got = decode(&headers(&[name]), &body, 1000).unwrap();
             assert_eq!((got.body.len(), got.cut), (1000, true), "{name}");
         }
@@ -232,9 +207,7 @@ mod tests {
 
     #[test]
     fn a_cut_stream_gives_what_came() {
-        let text: Vec<u8> = (0..40_000u32)
-            .flat_map(|n| (n.wrapping_mul(2_654_435_761)).to_le_bytes())
-            .collect();
+        let text: Vec<u8> = (0..40_000u32).flat_map(|n| (n.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
         let whole = gzip(&text);
         let got = decode(&headers(&["gzip"]), &whole[..whole.len() / 2], 1 << 20).unwrap();
         assert!(!got.cut && !got.body.is_empty() && text.starts_with(&got.body));
@@ -246,11 +219,7 @@ mod tests {
         for name in ["gzip", "br", "zstd", "deflate"] {
             assert_eq!(plain(name, b"\xff\xfehello"), None, "{name}");
         }
-        assert!(
-            encoded(&headers(&["gzip"]))
-                && !encoded(&headers(&["identity"]))
-                && !encoded(&HeaderMap::new())
-        );
+        assert!(encoded(&headers(&["gzip"])) && !encoded(&headers(&["identity"])) && !encoded(&HeaderMap::new()));
     }
 
     proptest! {

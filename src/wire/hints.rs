@@ -34,32 +34,22 @@ pub fn wait(source: &Source<'_>) -> Option<Duration> {
         .and_then(durations::milliseconds)
         .or_else(|| retry_after(headers, source.now))
         .or(source.facts.retry_delay)
-        .or_else(|| {
-            source
-                .limited
-                .then(|| exhausted(headers, source.now))
-                .flatten()
-        })
+        .or_else(|| source.limited.then(|| exhausted(headers, source.now)).flatten())
         .or_else(|| durations::in_text(&source.facts.message))
 }
 
 /// `Retry-After`: seconds, with a fraction too (not in RFC 9110, but sent), or a date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = single(headers, "retry-after")?;
-    durations::seconds(value)
-        .or_else(|| until(httpdate::parse_http_date(value).ok()?, headers, now))
+    durations::seconds(value).or_else(|| until(httpdate::parse_http_date(value).ok()?, headers, now))
 }
 
 /// The reset of the limits with nothing remaining: the last of them to come. Limits that state a length of time go
 /// before those that state a moment.
 fn exhausted(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let longest = |form: Reset| {
-        let limits = limits::ALL
-            .iter()
-            .filter(|l| l.form == form && l.exhausted(headers));
-        limits
-            .filter_map(|l| reset(single(headers, l.reset)?, form, headers, now))
-            .max()
+        let limits = limits::ALL.iter().filter(|l| l.form == form && l.exhausted(headers));
+        limits.filter_map(|l| reset(single(headers, l.reset)?, form, headers, now)).max()
     };
     longest(Reset::Span).or_else(|| longest(Reset::Moment))
 }
@@ -84,8 +74,5 @@ fn moment(value: &str) -> Option<SystemTime> {
 /// From the answer's own `Date` to a moment, so that a clock of ours that is wrong does no harm.
 fn until(moment: SystemTime, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let date = single(headers, "date").and_then(|v| httpdate::parse_http_date(v).ok());
-    moment
-        .duration_since(date.unwrap_or(now))
-        .ok()
-        .filter(|wait| !wait.is_zero())
+    moment.duration_since(date.unwrap_or(now)).ok().filter(|wait| !wait.is_zero())
 }

@@ -33,9 +33,7 @@ pub fn end_to_end(mut kept: HeaderMap, headers: &HeaderMap, drop: impl Fn(&Heade
 /// The header names that `Connection` lists, `close`, `keep-alive` and `te` aside.
 fn connection_names(headers: &HeaderMap) -> Vec<HeaderName> {
     tokens(headers, &header::CONNECTION)
-        .filter(|token| {
-            !["close", "keep-alive", "te", "upgrade"].iter().any(|plain| token.eq_ignore_ascii_case(plain))
-        })
+        .filter(|token| !["close", "keep-alive", "te", "upgrade"].iter().any(|plain| token.eq_ignore_ascii_case(plain)))
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
         .collect()
 }
@@ -62,13 +60,13 @@ mod tests {
     use super::*;
 
     fn map(lines: &[(&str, &str)]) -> HeaderMap {
-        lines
-            .iter()
-            .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
-            .fold(HeaderMap::new(), |mut headers, (name, value)| {
+        lines.iter().map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())).fold(
+            HeaderMap::new(),
+            |mut headers, (name, value)| {
                 headers.append(name, value);
                 headers
-            })
+            },
+        )
     }
 
     #[test]
@@ -89,7 +87,10 @@ mod tests {
 
     #[test]
     fn te_trailers_goes_on() {
-        assert!(end_to_end(HeaderMap::new(), &map(&[("te", "trailers"), ("connection", "te")]), |_| false).contains_key("te"));
+        assert!(
+            end_to_end(HeaderMap::new(), &map(&[("te", "trailers"), ("connection", "te")]), |_| false)
+                .contains_key("te")
+        );
     }
 
     #[test]

@@ -95,9 +95,7 @@ impl<'de, T: Loose<'de>> Visitor<'de> for Any<T> {
 
 /// The next key of an object.
 pub fn key<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Cow<'de, str>>, A::Error> {
-    Ok(map
-        .next_key::<Read<Text<'de>>>()?
-        .map(|k| k.0.0.unwrap_or_default()))
+    Ok(map.next_key::<Read<Text<'de>>>()?.map(|k| k.0.0.unwrap_or_default()))
 }
 
 /// The value that belongs to the key just read.
@@ -196,26 +194,10 @@ mod tests {
 
     #[test]
     fn what_says_something() {
-        for json in [
-            "null",
-            "false",
-            "\"\"",
-            "[]",
-            "{}",
-            "[{}]",
-            r#"[{"text":""}]"#,
-            r#"{"a":null}"#,
-        ] {
+        for json in ["null", "false", "\"\"", "[]", "{}", "[{}]", r#"[{"text":""}]"#, r#"{"a":null}"#] {
             assert!(!filled(json), "{json}");
         }
-        for json in [
-            "0",
-            "true",
-            "\"a\"",
-            "[1]",
-            r#"[{},{"text":"a"},{}]"#,
-            r#"{"a":null,"b":{"c":1},"d":[]}"#,
-        ] {
+        for json in ["0", "true", "\"a\"", "[1]", r#"[{},{"text":"a"},{}]"#, r#"{"a":null,"b":{"c":1},"d":[]}"#] {
             assert!(filled(json), "{json}");
         }
     }

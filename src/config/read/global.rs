@@ -17,14 +17,8 @@ pub(super) fn server(mut s: Section<'_>, names: &[&str]) -> Option<Server> {
     let limits = body_limits(&mut s);
     let max_connections = s.int("max_connections", 1..=1_000_000_i64);
     let drain_timeout = s.duration("drain_timeout");
-    let interim = s.one_of(
-        "interim",
-        &[
-            ("known", Interim::Known),
-            ("always", Interim::Always),
-            ("never", Interim::Never),
-        ],
-    );
+    let interim =
+        s.one_of("interim", &[("known", Interim::Known), ("always", Interim::Always), ("never", Interim::Never)]);
     let client_keys = client_keys(&mut s);
     let allowed_hosts = allowed_hosts(&mut s, listen);
     let allowed_origins = allowed_origins(&mut s);
@@ -57,10 +51,7 @@ fn listen(s: &mut Section<'_>) -> Option<SocketAddr> {
     };
     let address = text.parse().ok().or_else(local);
     if let (None, Some(node)) = (address, s.optional("listen")) {
-        s.cx.expected(
-            node,
-            "an address with a port, like \"127.0.0.1:4290\", \"[::1]:4290\" or \"localhost:4290\"",
-        );
+        s.cx.expected(node, "an address with a port, like \"127.0.0.1:4290\", \"[::1]:4290\" or \"localhost:4290\"");
     }
     address
 }
@@ -69,10 +60,7 @@ fn default_upstream(s: &mut Section<'_>, names: &[&str]) -> Option<Option<String
     let name = s.set_string("default_upstream")?;
     let node = s.optional("default_upstream")?;
     if let Some(name) = name.filter(|name| !names.contains(name)) {
-        s.cx.expected(
-            node,
-            &super::upstream::expected_name(name, names.iter().copied()),
-        );
+        s.cx.expected(node, &super::upstream::expected_name(name, names.iter().copied()));
         return None;
     }
     Some(name.map(str::to_owned))
@@ -88,10 +76,7 @@ fn body_limits(s: &mut Section<'_>) -> Option<(u64, u64)> {
         return None;
     }
     if replay > max && !replay_node.at.is_default() {
-        s.cx.fault(
-            replay_node,
-            "is larger than server.max_body: expected at most that",
-        );
+        s.cx.fault(replay_node, "is larger than server.max_body: expected at most that");
         return None;
     }
     Some((max, replay.min(max)))
@@ -104,17 +89,9 @@ fn client_keys(s: &mut Section<'_>) -> Option<(Option<String>, Vec<Secret>)> {
     };
     let node = s.optional("client_keys_env")?;
     let value = variable(s.cx, node, name)?;
-    let keys: Vec<Secret> = value
-        .split(',')
-        .map(str::trim)
-        .filter(|key| !key.is_empty())
-        .map(Secret::new)
-        .collect();
+    let keys: Vec<Secret> = value.split(',').map(str::trim).filter(|key| !key.is_empty()).map(Secret::new).collect();
     if keys.is_empty() {
-        s.cx.fault(
-            node,
-            "the variable that it names holds no key, expected keys with commas between them",
-        );
+        s.cx.fault(node, "the variable that it names holds no key, expected keys with commas between them");
         return None;
     }
     Some((Some(name.to_owned()), keys))
@@ -124,20 +101,14 @@ fn client_keys(s: &mut Section<'_>) -> Option<(Option<String>, Vec<Secret>)> {
 /// so only what looks like a usual name is.
 pub(super) fn variable(cx: &Context<'_>, node: &Node, name: &str) -> Option<String> {
     if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        cx.expected(
-            node,
-            "the name of an environment variable, like \"OPENAI_API_KEY\" (letters, digits, `_`)",
-        );
+        cx.expected(node, "the name of an environment variable, like \"OPENAI_API_KEY\" (letters, digits, `_`)");
         return None;
     }
     let value = cx.env(name);
     if value.is_none() {
         let usual = name.len() <= 64 && name.bytes().all(|b| !b.is_ascii_lowercase());
         let shown = if usual { name } else { "that it names" };
-        cx.fault(
-            node,
-            format!("the environment variable {shown} is not set or empty"),
-        );
+        cx.fault(node, format!("the environment variable {shown} is not set or empty"));
     }
     value
 }
@@ -148,38 +119,22 @@ fn allowed_hosts(s: &mut Section<'_>, listen: Option<SocketAddr>) -> Option<Vec<
     let read = |(node, text): (&Node, &str)| {
         let host = host(text);
         if host.is_none() {
-            s.cx.expected(
-                node,
-                "a host without port, like \"proxy.example\", \"10.0.0.7\" or \"[::1]\"",
-            );
+            s.cx.expected(node, "a host without port, like \"proxy.example\", \"10.0.0.7\" or \"[::1]\"");
         }
         host
     };
-    let mut hosts = items
-        .into_iter()
-        .map(read)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect::<Option<Vec<_>>>()?;
-    let own = listen
-        .map(|address| address.ip())
-        .filter(|ip| !ip.is_unspecified())
-        .and_then(|ip| host(&ip.to_string()));
+    let mut hosts = items.into_iter().map(read).collect::<Vec<_>>().into_iter().collect::<Option<Vec<_>>>()?;
+    let own = listen.map(|address| address.ip()).filter(|ip| !ip.is_unspecified()).and_then(|ip| host(&ip.to_string()));
     hosts.extend(own.filter(|own| !hosts.contains(own)));
     Some(hosts)
 }
 
 fn host(text: &str) -> Option<String> {
-    let inner = text
-        .strip_prefix('[')
-        .and_then(|t| t.strip_suffix(']'))
-        .unwrap_or(text);
+    let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     if let Ok(IpAddr::V6(ip)) = inner.parse() {
         return Some(format!("[{ip}]"));
     }
-    let legal = text
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    let legal = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     (legal && !text.is_empty()).then(|| text.to_ascii_lowercase())
 }
 
@@ -189,19 +144,11 @@ fn allowed_origins(s: &mut Section<'_>) -> Option<Vec<String>> {
     let read = |(node, text): (&Node, &str)| {
         let legal = is_origin(text);
         if !legal {
-            s.cx.expected(
-                node,
-                "an origin: scheme://host or scheme://host:port, nothing after it",
-            );
+            s.cx.expected(node, "an origin: scheme://host or scheme://host:port, nothing after it");
         }
         legal.then(|| text.to_ascii_lowercase())
     };
-    items
-        .into_iter()
-        .map(read)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    items.into_iter().map(read).collect::<Vec<_>>().into_iter().collect()
 }
 
 /// Schemes of browser extensions are origins too (`chrome-extension://…`).
@@ -210,9 +157,7 @@ fn is_origin(text: &str) -> bool {
         return false;
     };
     let scheme_ok = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
     let (name, port) = match rest.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (rest, None),
@@ -233,10 +178,7 @@ fn bucket(mut s: Section<'_>) -> Option<RetryBucket> {
     let rate = s.number("rate", "a number above 0 (tokens a second)", |n| n > 0.0);
     let burst = s.int("burst", 1..=u32::MAX);
     s.finish();
-    Some(RetryBucket {
-        rate: rate?,
-        burst: burst?,
-    })
+    Some(RetryBucket { rate: rate?, burst: burst? })
 }
 
 /// The keys of `[retry]` that an upstream may override.
@@ -244,9 +186,7 @@ pub(super) fn retry_keys(mut s: Section<'_>) -> Option<Retry> {
     let max_attempts = s.int("max_attempts", 1..=100);
     let base_delay = s.period("base_delay");
     let max_delay = s.period("max_delay");
-    let multiplier = s.number("multiplier", "a number from 1 to 100", |n| {
-        (1.0..=100.0).contains(&n)
-    });
+    let multiplier = s.number("multiplier", "a number from 1 to 100", |n| (1.0..=100.0).contains(&n));
     let jitter = s.one_of("jitter", &JITTER);
     let deadline = s.period("deadline");
     let respect_client_timeout = s.bool("respect_client_timeout");
@@ -271,17 +211,10 @@ pub(super) fn retry_keys(mut s: Section<'_>) -> Option<Retry> {
     })
 }
 
-const JITTER: [(&str, Jitter); 4] = [
-    ("full", Jitter::Full),
-    ("equal", Jitter::Equal),
-    ("additive", Jitter::Additive),
-    ("none", Jitter::None),
-];
-const AMBIGUOUS: [(&str, Ambiguous); 3] = [
-    ("safe", Ambiguous::Safe),
-    ("always", Ambiguous::Always),
-    ("never", Ambiguous::Never),
-];
+const JITTER: [(&str, Jitter); 4] =
+    [("full", Jitter::Full), ("equal", Jitter::Equal), ("additive", Jitter::Additive), ("none", Jitter::None)];
+const AMBIGUOUS: [(&str, Ambiguous); 3] =
+    [("safe", Ambiguous::Safe), ("always", Ambiguous::Always), ("never", Ambiguous::Never)];
 
 /// The fault is told at the key that was written last, which need not be the one that was written wrong: it names both.
 fn check_delays(s: &mut Section<'_>, base: Option<Duration>, max: Option<Duration>) {
@@ -292,15 +225,9 @@ fn check_delays(s: &mut Section<'_>, base: Option<Duration>, max: Option<Duratio
         return;
     };
     if max < base {
-        let (base, max) = (
-            humantime::format_duration(base),
-            humantime::format_duration(max),
-        );
+        let (base, max) = (humantime::format_duration(base), humantime::format_duration(max));
         let node = if a.at > b.at { a } else { b };
-        s.cx.fault(
-            node,
-            format!("max_delay ({max}) is below base_delay ({base}), expected at least that"),
-        );
+        s.cx.fault(node, format!("max_delay ({max}) is below base_delay ({base}), expected at least that"));
     }
 }
 
@@ -333,10 +260,7 @@ pub(super) fn log(mut s: Section<'_>) -> Option<Log> {
     ];
     let level = s.one_of("level", &levels);
     s.finish();
-    Some(Log {
-        json: json?,
-        level: level?,
-    })
+    Some(Log { json: json?, level: level? })
 }
 
 /// Whoever reaches the listener uses the credentials behind it: from other machines only with a key.
@@ -345,10 +269,7 @@ pub(super) fn check_exposure(cx: &Context<'_>, root: &Node, server: &Server) {
         return;
     }
     let has_key = |upstream: &Node| {
-        upstream
-            .get("api_key_env")
-            .and_then(|node| as_str(&node.value))
-            .is_some_and(|name| !name.is_empty())
+        upstream.get("api_key_env").and_then(|node| as_str(&node.value)).is_some_and(|name| !name.is_empty())
     };
     let keyed = root
         .get("upstreams")
@@ -356,11 +277,7 @@ pub(super) fn check_exposure(cx: &Context<'_>, root: &Node, server: &Server) {
         .and_then(|table| table.iter().find(|(_, upstream)| has_key(upstream)));
     let node = root.get("server").and_then(|s| s.get("listen"));
     if let (Some((name, _)), Some(node)) = (keyed, node) {
-        let message =
-            "other machines can reach this address and would use the credential of upstream";
-        cx.fault(
-            node,
-            format!("{message} `{name}`: set server.client_keys_env, or listen on 127.0.0.1"),
-        );
+        let message = "other machines can reach this address and would use the credential of upstream";
+        cx.fault(node, format!("{message} `{name}`: set server.client_keys_env, or listen on 127.0.0.1"));
     }
 }

@@ -19,16 +19,11 @@ pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> O
     let names = names(root.get("upstreams"));
     let server = s.section("server").and_then(|s| global::server(s, &names));
     let bucket = s.required("retry").and_then(|node| global::retry(cx, node));
-    s.required("timeouts")
-        .and_then(|node| global::timeouts(cx, node));
+    s.required("timeouts").and_then(|node| global::timeouts(cx, node));
     let log = s.section("log").and_then(global::log);
     let unbuilt = unbuilt::sections(&mut s);
-    let rules = s
-        .optional("classify")
-        .map_or(Some(Vec::new()), |node| rules::rules(cx, node, &names));
-    let upstreams = s
-        .required("upstreams")
-        .and_then(|node| upstreams(cx, root, node, &names, dir));
+    let rules = s.optional("classify").map_or(Some(Vec::new()), |node| rules::rules(cx, node, &names));
+    let upstreams = s.required("upstreams").and_then(|node| upstreams(cx, root, node, &names, dir));
     s.finish();
 
     let server = server?;
@@ -40,22 +35,11 @@ pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> O
         (name, Arc::new(upstream))
     });
     let sole_upstream = sole.then(|| super::SOLE.to_owned());
-    Some(Config {
-        server,
-        bucket,
-        upstreams: upstreams.collect(),
-        log,
-        sole_upstream,
-    })
+    Some(Config { server, bucket, upstreams: upstreams.collect(), log, sole_upstream })
 }
 
 fn names(upstreams: Option<&Node>) -> Vec<&str> {
-    upstreams
-        .and_then(Node::table)
-        .into_iter()
-        .flatten()
-        .map(|(name, _)| name.as_str())
-        .collect()
+    upstreams.and_then(Node::table).into_iter().flatten().map(|(name, _)| name.as_str()).collect()
 }
 
 fn upstreams(
@@ -69,19 +53,10 @@ fn upstreams(
         cx.expected(node, "a table of upstreams");
         return None;
     };
-    let read = |(name, node): (&String, &Node)| {
-        Some((
-            name.clone(),
-            upstream::upstream(cx, root, name, node, names, dir)?,
-        ))
-    };
+    let read =
+        |(name, node): (&String, &Node)| Some((name.clone(), upstream::upstream(cx, root, name, node, names, dir)?));
     // All are read before the first bad one counts.
-    table
-        .iter()
-        .map(read)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    table.iter().map(read).collect::<Vec<_>>().into_iter().collect()
 }
 
 /// The global section `key` with an upstream's own keys on top; `None` if there is nothing sound to lay them on.

@@ -21,12 +21,7 @@ pub(super) fn sections(s: &mut Section<'_>) -> Option<()> {
 }
 
 /// An upstream's own keys and sections of them.
-pub(super) fn of_upstream(
-    s: &mut Section<'_>,
-    root: &Node,
-    name: &str,
-    names: &[&str],
-) -> Option<()> {
+pub(super) fn of_upstream(s: &mut Section<'_>, root: &Node, name: &str, names: &[&str]) -> Option<()> {
     let keys = upstream::unbuilt_keys(s, name, names);
     let stream = own(s, root, "stream", stream);
     let breaker = own(s, root, "breaker", breaker);
@@ -34,12 +29,7 @@ pub(super) fn of_upstream(
     keys.and(stream).and(breaker).and(admission)
 }
 
-fn own(
-    s: &mut Section<'_>,
-    root: &Node,
-    key: &'static str,
-    read: fn(Section<'_>) -> Option<()>,
-) -> Option<()> {
+fn own(s: &mut Section<'_>, root: &Node, key: &'static str, read: fn(Section<'_>) -> Option<()>) -> Option<()> {
     let Some(node) = s.optional(key) else {
         return Some(());
     };
@@ -61,9 +51,7 @@ fn stream(mut s: Section<'_>) -> Option<()> {
 fn breaker(mut s: Section<'_>) -> Option<()> {
     let enabled = s.bool("enabled");
     let window = s.period("window");
-    let ratio = s.number("failure_ratio", "a number above 0, up to 1", |n| {
-        n > 0.0 && n <= 1.0
-    });
+    let ratio = s.number("failure_ratio", "a number above 0, up to 1", |n| n > 0.0 && n <= 1.0);
     let requests = s.int("min_requests", 1..=u32::MAX);
     let open_for = s.period("open_for");
     let enabled = s.only("enabled", enabled, &false, "false");
@@ -121,14 +109,7 @@ fn runs(mut s: Section<'_>) -> Option<()> {
     for key in ["max_steps", "max_tokens", "max_input_tokens"] {
         all.push(s.int(key, 0..=1_000_000_000_000_i64).map(drop));
     }
-    all.push(
-        s.number(
-            "max_cost_usd",
-            "a number from 0 (US dollars; 0 = no limit)",
-            |n| n >= 0.0,
-        )
-        .map(drop),
-    );
+    all.push(s.number("max_cost_usd", "a number from 0 (US dollars; 0 = no limit)", |n| n >= 0.0).map(drop));
     all.push(s.duration("max_wall").map(drop));
     all.push(s.one_of("on_stop", &[("message", ()), ("error", ())]));
     all.push(s.section("loops").and_then(loops));
@@ -159,26 +140,14 @@ fn prices(cx: &Context<'_>, node: &Node) -> Option<()> {
         cx.expected(node, "a table of models");
         return None;
     };
-    table
-        .values()
-        .map(|node| price(Section::open(cx, node)))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    table.values().map(|node| price(Section::open(cx, node))).collect::<Vec<_>>().into_iter().collect()
 }
 
 fn price(mut s: Section<'_>) -> Option<()> {
     let mut all = Vec::new();
     for key in ["input", "output", "cached"] {
         if s.optional(key).is_some() {
-            all.push(
-                s.number(
-                    key,
-                    "a number from 0 (US dollars for a million tokens)",
-                    |n| n >= 0.0,
-                )
-                .map(drop),
-            );
+            all.push(s.number(key, "a number from 0 (US dollars for a million tokens)", |n| n >= 0.0).map(drop));
         }
     }
     s.finish();

@@ -16,15 +16,7 @@ use crate::config::{Http2, Retry, Secret, Timeouts, Upstream, mask};
 use crate::wire::dialect::Dialect;
 
 /// First path segments that mean something else.
-const RESERVED: [&str; 7] = [
-    "metrics",
-    "healthz",
-    "readyz",
-    "_backstop",
-    "v1",
-    "v1beta",
-    "v1alpha",
-];
+const RESERVED: [&str; 7] = ["metrics", "healthz", "readyz", "_backstop", "v1", "v1beta", "v1alpha"];
 
 /// Headers that belong to the connection or that Backstop writes itself.
 const FORBIDDEN: [&str; 12] = [
@@ -49,11 +41,8 @@ const DIALECTS: [(&str, Dialect); 4] = [
     ("generic", Dialect::Generic),
 ];
 
-const HTTP2: [(&str, Http2); 3] = [
-    ("auto", Http2::Auto),
-    ("never", Http2::Never),
-    ("prior-knowledge", Http2::PriorKnowledge),
-];
+const HTTP2: [(&str, Http2); 3] =
+    [("auto", Http2::Auto), ("never", Http2::Never), ("prior-knowledge", Http2::PriorKnowledge)];
 
 /// Read one. `names` are all upstreams' names; `dir` is where relative file names start. Its rules come later.
 pub(super) fn upstream(
@@ -99,21 +88,11 @@ pub(super) fn upstream(
 fn check_name(cx: &Context<'_>, name: &str, node: &Node) -> Option<()> {
     let legal = !name.is_empty()
         && name.len() <= 64
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-');
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-');
     if !legal {
-        cx.fault(
-            node,
-            "not a name for an upstream, expected a-z, 0-9, `_` and `-`, 64 at most",
-        );
+        cx.fault(node, "not a name for an upstream, expected a-z, 0-9, `_` and `-`, 64 at most");
     } else if RESERVED.contains(&name) {
-        cx.fault(
-            node,
-            format!(
-                "the path /{name} has another meaning, expected another name for this upstream"
-            ),
-        );
+        cx.fault(node, format!("the path /{name} has another meaning, expected another name for this upstream"));
     } else {
         return Some(());
     }
@@ -121,10 +100,7 @@ fn check_name(cx: &Context<'_>, name: &str, node: &Node) -> Option<()> {
 }
 
 /// What to say of a name that no upstream has.
-pub(super) fn expected_name<'a>(
-    name: &str,
-    names: impl Iterator<Item = &'a str> + Clone,
-) -> String {
+pub(super) fn expected_name<'a>(name: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
     match crate::config::suggest::nearest(name, names.clone()) {
         Some(near) => format!("the name of an upstream; did you mean \"{near}\"?"),
         None => format!("the name of an upstream: {}", mask::short_list(names)),
@@ -134,9 +110,7 @@ pub(super) fn expected_name<'a>(
 fn base_url(s: &mut Section<'_>) -> Option<BaseUrl> {
     let text = s.string("base_url")?;
     let node = s.optional("base_url")?;
-    url::parse(text)
-        .map_err(|expected| s.cx.expected(node, expected))
-        .ok()
+    url::parse(text).map_err(|expected| s.cx.expected(node, expected)).ok()
 }
 
 /// The name of the variable and the credential in it.
@@ -148,10 +122,7 @@ fn api_key(s: &mut Section<'_>) -> Option<(Option<String>, Option<Secret>)> {
     let value = global::variable(s.cx, node, name)?;
     let value = value.trim();
     if HeaderValue::from_str(value).is_err() {
-        s.cx.fault(
-            node,
-            "the variable that it names holds characters that no header can carry",
-        );
+        s.cx.fault(node, "the variable that it names holds characters that no header can carry");
         return None;
     }
     Some((Some(name.to_owned()), Some(Secret::new(value))))
@@ -172,12 +143,7 @@ fn headers(cx: &Context<'_>, node: &Node) -> Option<Vec<(HeaderName, HeaderValue
         seen.push(pair.0.clone());
         Some(pair)
     };
-    table
-        .iter()
-        .map(&mut read)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    table.iter().map(&mut read).collect::<Vec<_>>().into_iter().collect()
 }
 
 fn header(cx: &Context<'_>, name: &str, node: &Node) -> Option<(HeaderName, HeaderValue)> {
@@ -186,18 +152,11 @@ fn header(cx: &Context<'_>, name: &str, node: &Node) -> Option<(HeaderName, Head
         return None;
     };
     if FORBIDDEN.contains(&header.as_str()) {
-        cx.fault(
-            node,
-            "this header belongs to the connection and can't be set",
-        );
+        cx.fault(node, "this header belongs to the connection and can't be set");
         return None;
     }
-    let Some(mut value) = as_str(&node.value).and_then(|text| HeaderValue::from_str(text).ok())
-    else {
-        cx.expected(
-            node,
-            "a text that a header can carry: no line breaks, no control characters",
-        );
+    let Some(mut value) = as_str(&node.value).and_then(|text| HeaderValue::from_str(text).ok()) else {
+        cx.expected(node, "a text that a header can carry: no line breaks, no control characters");
         return None;
     };
     value.set_sensitive(mask::is_secret_name(name));
@@ -209,14 +168,8 @@ fn with_authorization(
     mut headers: Vec<(HeaderName, HeaderValue)>,
     basic: Option<HeaderValue>,
 ) -> Vec<(HeaderName, HeaderValue)> {
-    let given = headers
-        .iter()
-        .any(|(name, _)| name == header::AUTHORIZATION);
-    headers.extend(
-        basic
-            .filter(|_| !given)
-            .map(|value| (header::AUTHORIZATION, value)),
-    );
+    let given = headers.iter().any(|(name, _)| name == header::AUTHORIZATION);
+    headers.extend(basic.filter(|_| !given).map(|value| (header::AUTHORIZATION, value)));
     headers
 }
 
@@ -230,13 +183,7 @@ fn ca_file(s: &mut Section<'_>, dir: &Path) -> Option<Option<PathBuf>> {
     match certificates(&path) {
         Ok(()) => Some(Some(path)),
         Err(why) => {
-            s.cx.expected(
-                node,
-                &format!(
-                    "a PEM file with at least one certificate: {}: {why}",
-                    path.display()
-                ),
-            );
+            s.cx.expected(node, &format!("a PEM file with at least one certificate: {}: {why}", path.display()));
             None
         }
     }
@@ -246,17 +193,12 @@ fn certificates(path: &Path) -> Result<(), String> {
     /// All roots of the world are a quarter of this.
     const LARGEST: u64 = 4 << 20;
     // A pipe or a device would hang or never end.
-    if !std::fs::metadata(path)
-        .map_err(|e| e.to_string())?
-        .is_file()
-    {
+    if !std::fs::metadata(path).map_err(|e| e.to_string())?.is_file() {
         return Err("not a file".into());
     }
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-    file.take(LARGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| e.to_string())?;
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     if bytes.len() as u64 > LARGEST {
         return Err("larger than 4 MiB".into());
     }
@@ -279,9 +221,7 @@ fn overrides(s: &mut Section<'_>, root: &Node) -> (Option<Retry>, Option<Timeout
 /// Keys that upstreams will have once fallbacks and idempotency are built.
 pub(super) fn unbuilt_keys(s: &mut Section<'_>, name: &str, names: &[&str]) -> Option<()> {
     let fallbacks = fallbacks(s, name, names);
-    let map = s
-        .required("model_map")
-        .and_then(|node| model_map(s.cx, node));
+    let map = s.required("model_map").and_then(|node| model_map(s.cx, node));
     let header = s.string("idempotency_header");
     let header = s.only("idempotency_header", header, &"", "\"\"");
     fallbacks.and(map).and(header)
@@ -312,13 +252,8 @@ fn model_map(cx: &Context<'_>, node: &Node) -> Option<()> {
         cx.expected(node, "a table of models, like { \"asked-for\" = \"sent\" }");
         return None;
     };
-    let wrong: Vec<_> = table
-        .values()
-        .filter(|node| !matches!(node.value, Value::String(_)))
-        .collect();
-    wrong
-        .iter()
-        .for_each(|node| cx.expected(node, "the name of a model in quotes"));
+    let wrong: Vec<_> = table.values().filter(|node| !matches!(node.value, Value::String(_))).collect();
+    wrong.iter().for_each(|node| cx.expected(node, "the name of a model in quotes"));
     if wrong.is_empty() && !table.is_empty() {
         cx.unavailable(node, "{}");
     }

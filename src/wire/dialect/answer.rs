@@ -57,56 +57,29 @@ pub struct AnswerFacts<'a> {
 }
 
 /// Ends that mean that the model had its say: an answer without content that ended so is an empty one.
-const NATURAL_ENDS: [&str; 6] = [
-    "stop",
-    "STOP",
-    "end_turn",
-    "tool_calls",
-    "tool_use",
-    "completed",
-];
+const NATURAL_ENDS: [&str; 6] = ["stop", "STOP", "end_turn", "tool_calls", "tool_use", "completed"];
 /// Ends that mean that what the model wrote could not be used.
-const MALFORMED_ENDS: [&str; 3] = [
-    "MALFORMED_FUNCTION_CALL",
-    "MALFORMED_RESPONSE",
-    "UNEXPECTED_TOOL_CALL",
-];
+const MALFORMED_ENDS: [&str; 3] = ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"];
 
 impl<'a> AnswerFacts<'a> {
     /// Reads a whole body, content encoding undone.
     pub fn read(body: &'a [u8]) -> AnswerFacts<'a> {
-        let body = body
-            .strip_prefix(b"\xef\xbb\xbf")
-            .unwrap_or(body)
-            .trim_ascii_start();
+        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
         match body.first() {
             None => {
-                return AnswerFacts {
-                    shape: Shape::Empty,
-                    ..AnswerFacts::default()
-                };
+                return AnswerFacts { shape: Shape::Empty, ..AnswerFacts::default() };
             }
             Some(b'<') => {
-                return AnswerFacts {
-                    shape: Shape::Html,
-                    ..AnswerFacts::default()
-                };
+                return AnswerFacts { shape: Shape::Html, ..AnswerFacts::default() };
             }
             Some(_) => {}
         }
         // Only the first document: some servers send objects one after another as plain JSON.
-        let mut documents =
-            serde_json::Deserializer::from_slice(body).into_iter::<Read<Body<'a>>>();
+        let mut documents = serde_json::Deserializer::from_slice(body).into_iter::<Read<Body<'a>>>();
         match documents.next() {
             Some(Ok(Read(read))) if rest_is_json(&body[documents.byte_offset()..]) => read.facts(),
-            Some(Err(e)) if e.is_eof() => AnswerFacts {
-                shape: Shape::Truncated,
-                ..AnswerFacts::default()
-            },
-            _ => AnswerFacts {
-                shape: Shape::Other,
-                ..AnswerFacts::default()
-            },
+            Some(Err(e)) if e.is_eof() => AnswerFacts { shape: Shape::Truncated, ..AnswerFacts::default() },
+            _ => AnswerFacts { shape: Shape::Other, ..AnswerFacts::default() },
         }
     }
 }
@@ -154,9 +127,7 @@ impl<'a> Body<'a> {
         let turns = self.turns.unwrap_or_default();
         AnswerFacts {
             shape: Shape::Json,
-            error: self.error
-                || self.kind.as_deref() == Some("error")
-                || self.object.as_deref() == Some("error"),
+            error: self.error || self.kind.as_deref() == Some("error") || self.object.as_deref() == Some("error"),
             content,
             malformed: turns.malformed,
             finish: turns.finish.0.or(self.stop_reason.0),
@@ -176,9 +147,7 @@ impl<'a> Body<'a> {
         };
         match self.blocks {
             Some(Filled(true)) => Content::Present,
-            Some(Filled(false)) if end.as_deref().is_some_and(|e| NATURAL_ENDS.contains(&e)) => {
-                Content::Absent
-            }
+            Some(Filled(false)) if end.as_deref().is_some_and(|e| NATURAL_ENDS.contains(&e)) => Content::Absent,
             _ => Content::Unknown,
         }
     }
@@ -351,80 +320,43 @@ mod tests {
         }
     }
 
+    const CONTENTS: &[(&str, Content)] = &[
+        (r#"{"choices":[{"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#, Content::Present),
+        (
+            r#"{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"a"}]},"finish_reason":"tool_calls"}]}"#,
+            Content::Present,
+        ),
+        (r#"{"choices":[{"text":"hi","finish_reason":"length"}]}"#, Content::Present),
+        (r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"stop"}]}"#, Content::Absent),
+        (
+            r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"content_filter"}]}"#,
+            Content::Unknown,
+        ),
+        (r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"length"}]}"#, Content::Unknown),
+        (r#"{"choices":[]}"#, Content::Absent),
+        (r#"{"choices":null}"#, Content::Absent),
+        (r#"{"candidates":[{"content":{"role":"model"},"finishReason":"STOP"}]}"#, Content::Absent),
+        (r#"{"candidates":[{"finishReason":"SAFETY"}]}"#, Content::Unknown),
+        (
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{}}}]},"finishReason":"STOP"}]}"#,
+            Content::Present,
+        ),
+        (r#"{"promptFeedback":{"blockReason":"OTHER"},"usageMetadata":{}}"#, Content::Unknown),
+        (
+            r#"[{"candidates":[{"content":{"parts":[{"text":"a"}]}}]},{"candidates":[{"finishReason":"STOP"}]}]"#,
+            Content::Present,
+        ),
+        (r#"{"type":"message","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}"#, Content::Present),
+        (r#"{"type":"message","content":[],"stop_reason":"end_turn"}"#, Content::Absent),
+        (r#"{"type":"message","content":[],"stop_reason":"refusal"}"#, Content::Unknown),
+        (r#"{"object":"response","status":"completed","output":[]}"#, Content::Absent),
+        (r#"{"object":"response","status":"queued","output":[]}"#, Content::Unknown),
+        (r#"{"object":"list","data":[{"embedding":[0.1]}]}"#, Content::Unknown),
+    ];
+
     #[test]
     fn content() {
-        for (body, content) in [
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"a"}]},"finish_reason":"tool_calls"}]}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"choices":[{"text":"hi","finish_reason":"length"}]}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"stop"}]}"#,
-                Content::Absent,
-            ),
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"content_filter"}]}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"{"choices":[{"message":{"role":"assistant","content":""},"finish_reason":"length"}]}"#,
-                Content::Unknown,
-            ),
-            (r#"{"choices":[]}"#, Content::Absent),
-            (r#"{"choices":null}"#, Content::Absent),
-            (
-                r#"{"candidates":[{"content":{"role":"model"},"finishReason":"STOP"}]}"#,
-                Content::Absent,
-            ),
-            (
-                r#"{"candidates":[{"finishReason":"SAFETY"}]}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{}}}]},"finishReason":"STOP"}]}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"promptFeedback":{"blockReason":"OTHER"},"usageMetadata":{}}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"[{"candidates":[{"content":{"parts":[{"text":"a"}]}}]},{"candidates":[{"finishReason":"STOP"}]}]"#,
-                Content::Present,
-            ),
-            (
-                r#"{"type":"message","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}"#,
-                Content::Present,
-            ),
-            (
-                r#"{"type":"message","content":[],"stop_reason":"end_turn"}"#,
-                Content::Absent,
-            ),
-            (
-                r#"{"type":"message","content":[],"stop_reason":"refusal"}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"{"object":"response","status":"completed","output":[]}"#,
-                Content::Absent,
-            ),
-            (
-                r#"{"object":"response","status":"queued","output":[]}"#,
-                Content::Unknown,
-            ),
-            (
-                r#"{"object":"list","data":[{"embedding":[0.1]}]}"#,
-                Content::Unknown,
-            ),
-        ] {
+        for &(body, content) in CONTENTS {
             assert_eq!(read(body).content, content, "{body}");
         }
     }
@@ -436,35 +368,16 @@ mod tests {
         );
         assert!(f.malformed);
         assert_eq!(
-            (
-                f.finish.as_deref(),
-                f.model.as_deref(),
-                f.usage.map(|u| u.input)
-            ),
+            (f.finish.as_deref(), f.model.as_deref(), f.usage.map(|u| u.input)),
             (Some("MALFORMED_FUNCTION_CALL"), Some("m"), Some(3))
         );
         let f = read(
             r#"{"choices":[{"message":{"content":"x"},"finish_reason":"error"}],"usage":{"prompt_tokens":null,"completion_tokens":null}}"#,
         );
-        assert_eq!(
-            (f.finish.as_deref(), f.usage, f.content),
-            (Some("error"), None, Content::Present)
-        );
-        let f = read(
-            r#"{"model":"m","message":{"content":"hi"},"done":true,"prompt_eval_count":4,"eval_count":2}"#,
-        );
-        assert_eq!(
-            f.usage,
-            Some(Usage {
-                input: 4,
-                output: 2,
-                cached: 0
-            })
-        );
-        assert!(
-            matches!(f.model, Some(Cow::Borrowed("m"))),
-            "no copy is made"
-        );
+        assert_eq!((f.finish.as_deref(), f.usage, f.content), (Some("error"), None, Content::Present));
+        let f = read(r#"{"model":"m","message":{"content":"hi"},"done":true,"prompt_eval_count":4,"eval_count":2}"#);
+        assert_eq!(f.usage, Some(Usage { input: 4, output: 2, cached: 0 }));
+        assert!(matches!(f.model, Some(Cow::Borrowed("m"))), "no copy is made");
     }
 
     proptest! {

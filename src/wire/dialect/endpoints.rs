@@ -32,20 +32,12 @@ pub struct Endpoint {
 
 /// A row for a call that asks a model.
 pub(super) const fn model(path: &'static str, repeat: Repeat) -> Endpoint {
-    Endpoint {
-        path,
-        repeat,
-        model_call: true,
-    }
+    Endpoint { path, repeat, model_call: true }
 }
 
 /// A row for another call.
 pub(super) const fn plain(path: &'static str, repeat: Repeat) -> Endpoint {
-    Endpoint {
-        path,
-        repeat,
-        model_call: false,
-    }
+    Endpoint { path, repeat, model_call: false }
 }
 
 impl Dialect {
@@ -84,10 +76,7 @@ impl Dialect {
 fn resource(path: &str) -> (bool, Vec<&str>) {
     let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
     let is_family = |s: &&str| matches!(*s, "openai" | "openapi");
-    let start = segments
-        .iter()
-        .rposition(|s| is_family(s) || is_version(s))
-        .map_or(0, |at| at + 1);
+    let start = segments.iter().rposition(|s| is_family(s) || is_version(s)).map_or(0, |at| at + 1);
     let family = start > 0 && is_family(&segments[start - 1]);
     let rest = match &segments[start..] {
         ["deployments", _, rest @ ..] => rest,
@@ -116,10 +105,7 @@ fn find(table: &[Endpoint], segments: &[&str]) -> Option<Endpoint> {
 
 fn matches(pattern: &str, segments: &[&str]) -> bool {
     let mut parts = pattern.split('/');
-    segments
-        .iter()
-        .all(|s| parts.next().is_some_and(|p| p == "*" || p == *s))
-        && parts.next().is_none()
+    segments.iter().all(|s| parts.next().is_some_and(|p| p == "*" || p == *s)) && parts.next().is_none()
 }
 
 /// The fields of a request that make a repeat of it act twice.
@@ -133,14 +119,10 @@ struct Triggers {
 
 impl<'a> Loose<'a> for Triggers {
     fn object<A: MapAccess<'a>>(mut map: A) -> Result<Self, A::Error> {
-        let mut triggers = Triggers {
-            object: true,
-            ..Triggers::default()
-        };
+        let mut triggers = Triggers { object: true, ..Triggers::default() };
         while let Some(name) = key(&mut map)? {
             match &*name {
-                "background" | "conversation" | "deferred" | "mcp_servers" | "container"
-                | "agent" => {
+                "background" | "conversation" | "deferred" | "mcp_servers" | "container" | "agent" => {
                     triggers.field |= value::<Filled, _>(&mut map)?.0;
                 }
                 "tools" => triggers.tools.0.extend(value::<Tools, _>(&mut map)?.0),
@@ -157,9 +139,7 @@ struct Tools(Vec<String>);
 
 impl Tools {
     fn acting(&self, types: &[&str]) -> bool {
-        self.0
-            .iter()
-            .any(|tool| types.iter().any(|t| tool.contains(t)))
+        self.0.iter().any(|tool| types.iter().any(|t| tool.contains(t)))
     }
 }
 
@@ -217,27 +197,13 @@ mod tests {
             "/openai/deployments/my-gpt/chat/completions",
             "/openai/deployments/v1/chat/completions",
         ] {
-            assert_eq!(
-                Dialect::OpenAi.endpoint(path).map(|e| e.path),
-                Some("chat/completions"),
-                "{path}"
-            );
+            assert_eq!(Dialect::OpenAi.endpoint(path).map(|e| e.path), Some("chat/completions"), "{path}");
         }
         assert_eq!(
-            Dialect::Gemini
-                .endpoint("/v1beta/openai/chat/completions")
-                .map(|e| e.path),
+            Dialect::Gemini.endpoint("/v1beta/openai/chat/completions").map(|e| e.path),
             Some("chat/completions")
         );
-        for path in [
-            "",
-            "/",
-            "/v1",
-            "/v1/",
-            "/v1/chat",
-            "/v1/x/chat/completions",
-            "/v1/chat/completions/x/y",
-        ] {
+        for path in ["", "/", "/v1", "/v1/", "/v1/chat", "/v1/x/chat/completions", "/v1/chat/completions/x/y"] {
             assert_eq!(Dialect::OpenAi.endpoint(path), None, "{path}");
         }
     }

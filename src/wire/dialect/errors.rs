@@ -54,21 +54,12 @@ impl ErrorFacts {
     /// What the error means, as an answer of this status.
     pub fn sense(&self, status: u16) -> Option<Sense> {
         if let Some(rule) = self.spent {
-            return Some(Sense {
-                meaning: Meaning::SpentQuota,
-                rule,
-            });
+            return Some(Sense { meaning: Meaning::SpentQuota, rule });
         }
         let by_text = words::of_message(status, &self.message);
-        let by_bare = self
-            .bare
-            .then(|| words::of_bare_error(&self.message))
-            .flatten();
+        let by_bare = self.bare.then(|| words::of_bare_error(&self.message)).flatten();
         let by_word = words::of_words(self.words.iter().map(String::as_str));
-        [by_word, by_bare, by_text]
-            .into_iter()
-            .flatten()
-            .min_by_key(|s| s.meaning)
+        [by_word, by_bare, by_text].into_iter().flatten().min_by_key(|s| s.meaning)
     }
 
     fn root(&mut self, root: &Value) {
@@ -81,10 +72,8 @@ impl ErrorFacts {
             return;
         };
         // `response.failed` holds the response, and that the error.
-        let inner = root
-            .get("response")
-            .and_then(Value::as_object)
-            .filter(|r| r.get("error").is_some_and(|e| !e.is_null()));
+        let inner =
+            root.get("response").and_then(Value::as_object).filter(|r| r.get("error").is_some_and(|e| !e.is_null()));
         let root = inner.unwrap_or(root);
         match root.get("error") {
             Some(Value::Object(error)) => {
@@ -109,15 +98,7 @@ impl ErrorFacts {
     }
 
     fn object(&mut self, error: &Map<String, Value>) {
-        for name in [
-            "type",
-            "code",
-            "status",
-            "reason",
-            "error_type",
-            "error_code",
-            "__type",
-        ] {
+        for name in ["type", "code", "status", "reason", "error_type", "error_code", "__type"] {
             match error.get(name) {
                 Some(Value::String(text)) => self.word(bare_exception(text)),
                 Some(Value::Number(number)) => self.word(&number.to_string()),
@@ -125,28 +106,16 @@ impl ErrorFacts {
             }
         }
         self.numbers(error);
-        if let Some(text) = ["message", "detail"]
-            .iter()
-            .find_map(|n| error.get(*n)?.as_str())
-        {
+        if let Some(text) = ["message", "detail"].iter().find_map(|n| error.get(*n)?.as_str()) {
             self.message = bounded(text);
         }
-        for (outer, inner) in [
-            ("metadata", "error_type"),
-            ("innererror", "code"),
-            ("details", "error_code"),
-        ] {
+        for (outer, inner) in [("metadata", "error_type"), ("innererror", "code"), ("details", "error_code")] {
             if let Some(text) = error.get(outer).and_then(|o| o.get(inner)?.as_str()) {
                 self.word(text);
             }
         }
         for list in ["details", "errors"] {
-            error
-                .get(list)
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .for_each(|d| self.detail(d));
+            error.get(list).and_then(Value::as_array).into_iter().flatten().for_each(|d| self.detail(d));
         }
     }
 
@@ -157,38 +126,20 @@ impl ErrorFacts {
             Value::String(text) => text.parse().ok(),
             _ => None,
         };
-        let statuses = ["status_code", "raw_status_code", "code", "status"]
-            .iter()
-            .filter_map(named);
-        self.status = self.status.or_else(|| {
-            statuses
-                .filter(|n| (400..600).contains(n))
-                .find_map(|n| n.try_into().ok())
-        });
+        let statuses = ["status_code", "raw_status_code", "code", "status"].iter().filter_map(named);
+        self.status =
+            self.status.or_else(|| statuses.filter(|n| (400..600).contains(n)).find_map(|n| n.try_into().ok()));
     }
 
     /// One of Google's typed details, or one of its older `errors`.
     fn detail(&mut self, detail: &Value) {
         let text = |name: &str| detail.get(name).and_then(Value::as_str);
-        ["reason", "error_code"]
-            .into_iter()
-            .filter_map(text)
-            .for_each(|w| self.word(w));
+        ["reason", "error_code"].into_iter().filter_map(text).for_each(|w| self.word(w));
         if let Some(delay) = text("retryDelay").and_then(durations::span) {
             self.retry_delay = self.retry_delay.max(Some(delay));
         }
-        for violation in detail
-            .get("violations")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
-            let field = |name: &str| {
-                violation
-                    .get(name)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-            };
+        for violation in detail.get("violations").and_then(Value::as_array).into_iter().flatten() {
+            let field = |name: &str| violation.get(name).and_then(Value::as_str).unwrap_or_default();
             if field("quotaValue") == "0" {
                 self.spent = Some("spent quota: limit 0");
             } else if field("quotaId").contains("PerDay") {
@@ -199,11 +150,7 @@ impl ErrorFacts {
 
     fn word(&mut self, word: &str) {
         // "error" is the envelope's own type and tells nothing.
-        if !word.is_empty()
-            && word != "error"
-            && word.len() <= MAX_MESSAGE
-            && self.words.len() < MAX_WORDS
-        {
+        if !word.is_empty() && word != "error" && word.len() <= MAX_MESSAGE && self.words.len() < MAX_WORDS {
             self.words.push(word.to_owned());
         }
     }
@@ -212,21 +159,12 @@ impl ErrorFacts {
 /// AWS writes `com.amazon.coral#ThrottlingException:http://…` and means `ThrottlingException`.
 fn bare_exception(kind: &str) -> &str {
     let is_exception = kind.contains("Exception");
-    let kind = kind
-        .split_once('#')
-        .filter(|_| is_exception)
-        .map_or(kind, |(_, k)| k);
-    kind.split_once(':')
-        .filter(|_| is_exception)
-        .map_or(kind, |(k, _)| k)
-        .trim()
+    let kind = kind.split_once('#').filter(|_| is_exception).map_or(kind, |(_, k)| k);
+    kind.split_once(':').filter(|_| is_exception).map_or(kind, |(k, _)| k).trim()
 }
 
 fn bounded(text: &str) -> String {
-    let end = (0..=text.len().min(MAX_MESSAGE))
-        .rev()
-        .find(|&at| text.is_char_boundary(at))
-        .unwrap_or(0);
+    let end = (0..=text.len().min(MAX_MESSAGE)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     text[..end].to_owned()
 }
 
@@ -241,79 +179,47 @@ mod tests {
     }
 
     /// Body, its words, the status it names.
+    type Row = (&'static str, &'static [&'static str], Option<u16>);
+    const ROWS: &[Row] = &[
+        (r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#, &["t", "c"], None),
+        (r#"{"error":{"message":"m","code":"429"}}"#, &["429"], Some(429)),
+        (r#"{"error":{"message":"m","code":502,"metadata":{"error_type":"e"}}}"#, &["502", "e"], Some(502)),
+        (
+            r#"{"error":{"message":"m","code":"c","status":400,"innererror":{"code":"i"}}}"#,
+            &["c", "400", "i"],
+            Some(400),
+        ),
+        (r#"{"error":{"message":"m","type":"t","code":"c","status_code":400}}"#, &["t", "c"], Some(400)),
+        (r#"{"type":"error","error":{"type":"t","message":"m","details":{"error_code":"d"}}}"#, &["t", "d"], None),
+        (
+            r#"{"error":{"code":429,"message":"m","status":"S","details":[{"reason":"R"}],"errors":[{"reason":"E"}]}}"#,
+            &["429", "S", "R", "E"],
+            Some(429),
+        ),
+        (r#"[{"error":{"code":503,"message":"m","status":"S"}}]"#, &["503", "S"], Some(503)),
+        (r#"{"code":"c","error":"m"}"#, &["c", "m"], None),
+        (r#"{"error":"m"}"#, &["m"], None),
+        (
+            r#"{"object":"error","message":"m","type":"t","code":"1300","raw_status_code":429}"#,
+            &["t", "1300"],
+            Some(429),
+        ),
+        (r#"{"type":"error","code":"c","message":"m"}"#, &["c"], None),
+        (
+            r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"c","message":"m"}}}"#,
+            &["c"],
+            None,
+        ),
+        (r#"{"__type":"com.amazon.coral#AnException","message":"m"}"#, &["AnException"], None),
+    ];
+
     #[test]
     fn shapes() {
-        type Row = (&'static str, &'static [&'static str], Option<u16>);
-        const ROWS: &[Row] = &[
-            (
-                r#"{"error":{"message":"m","type":"t","param":null,"code":"c"}}"#,
-                &["t", "c"],
-                None,
-            ),
-            (
-                r#"{"error":{"message":"m","code":"429"}}"#,
-                &["429"],
-                Some(429),
-            ),
-            (
-                r#"{"error":{"message":"m","code":502,"metadata":{"error_type":"e"}}}"#,
-                &["502", "e"],
-                Some(502),
-            ),
-            (
-                r#"{"error":{"message":"m","code":"c","status":400,"innererror":{"code":"i"}}}"#,
-                &["c", "400", "i"],
-                Some(400),
-            ),
-            (
-                r#"{"error":{"message":"m","type":"t","code":"c","status_code":400}}"#,
-                &["t", "c"],
-                Some(400),
-            ),
-            (
-                r#"{"type":"error","error":{"type":"t","message":"m","details":{"error_code":"d"}}}"#,
-                &["t", "d"],
-                None,
-            ),
-            (
-                r#"{"error":{"code":429,"message":"m","status":"S","details":[{"reason":"R"}],"errors":[{"reason":"E"}]}}"#,
-                &["429", "S", "R", "E"],
-                Some(429),
-            ),
-            (
-                r#"[{"error":{"code":503,"message":"m","status":"S"}}]"#,
-                &["503", "S"],
-                Some(503),
-            ),
-            (r#"{"code":"c","error":"m"}"#, &["c", "m"], None),
-            (r#"{"error":"m"}"#, &["m"], None),
-            (
-                r#"{"object":"error","message":"m","type":"t","code":"1300","raw_status_code":429}"#,
-                &["t", "1300"],
-                Some(429),
-            ),
-            (r#"{"type":"error","code":"c","message":"m"}"#, &["c"], None),
-            (
-                r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"c","message":"m"}}}"#,
-                &["c"],
-                None,
-            ),
-            (
-                r#"{"__type":"com.amazon.coral#AnException","message":"m"}"#,
-                &["AnException"],
-                None,
-            ),
-        ];
         for (body, words, status) in ROWS {
             let f = facts(body);
             assert_eq!(
                 (&f.words[..], f.status, f.message.as_str(), f.shaped),
-                (
-                    &words.iter().map(|w| w.to_string()).collect::<Vec<_>>()[..],
-                    *status,
-                    "m",
-                    true
-                ),
+                (&words.iter().map(|w| w.to_string()).collect::<Vec<_>>()[..], *status, "m", true),
                 "{body}"
             );
         }
@@ -333,29 +239,15 @@ mod tests {
         ] {
             assert!(!facts(body).shaped, "{body}");
         }
-        assert!(
-            !facts(&format!(
-                r#"{{"error":{{"message":"{}"}}}}"#,
-                "x".repeat(MAX_BODY)
-            ))
-            .shaped
-        );
+        assert!(!facts(&format!(r#"{{"error":{{"message":"{}"}}}}"#, "x".repeat(MAX_BODY))).shaped);
     }
 
     #[test]
     fn the_type_in_a_header() {
         let mut h = HeaderMap::new();
-        h.insert(
-            "x-amzn-errortype",
-            "ThrottlingException:http://internal.example/"
-                .parse()
-                .unwrap(),
-        );
+        h.insert("x-amzn-errortype", "ThrottlingException:http://internal.example/".parse().unwrap());
         let f = ErrorFacts::read(&h, br#"{"message":"wait"}"#);
-        assert_eq!(
-            (f.words, f.message.as_str(), f.shaped),
-            (vec!["ThrottlingException".to_owned()], "wait", true)
-        );
+        assert_eq!((f.words, f.message.as_str(), f.shaped), (vec!["ThrottlingException".to_owned()], "wait", true));
     }
 
     #[test]
@@ -369,26 +261,17 @@ mod tests {
             r#"{"error":{"message":"","details":[{"violations":[{"quotaId":"RequestsPerDayPerProject","quotaValue":"5"}]}]}}"#,
         );
         assert_eq!(f.sense(429).map(|s| s.rule), Some("spent quota: PerDay"));
-        assert_eq!(
-            facts(r#"{"error":{"retryDelay":"1s","details":[{"retryDelay":"soon"}]}}"#).retry_delay,
-            None
-        );
+        assert_eq!(facts(r#"{"error":{"retryDelay":"1s","details":[{"retryDelay":"soon"}]}}"#).retry_delay, None);
     }
 
     #[test]
     fn credits_in_a_bare_sentence_only() {
-        let text =
-            "The team has either used all available credits or reached its monthly spending limit.";
+        let text = "The team has either used all available credits or reached its monthly spending limit.";
         assert_eq!(
-            facts(&format!(r#"{{"code":"x","error":"{text}"}}"#))
-                .sense(429)
-                .map(|s| s.meaning),
+            facts(&format!(r#"{{"code":"x","error":"{text}"}}"#)).sense(429).map(|s| s.meaning),
             Some(Meaning::SpentQuota)
         );
-        assert_eq!(
-            facts(&format!(r#"{{"error":{{"message":"{text}"}}}}"#)).sense(429),
-            None
-        );
+        assert_eq!(facts(&format!(r#"{{"error":{{"message":"{text}"}}}}"#)).sense(429), None);
     }
 
     proptest! {

@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn headers_say_it_too() {
-        let headers = |name: &'static str| HeaderMap::from_iter([(http::HeaderName::from_static(name), "x".parse().unwrap())]);
+        let headers =
+            |name: &'static str| HeaderMap::from_iter([(http::HeaderName::from_static(name), "x".parse().unwrap())]);
         assert_eq!(by_form("/v1/models", &headers("anthropic-version")), Some(Dialect::Anthropic));
         assert_eq!(by_form("/v1/models", &headers("x-goog-api-key")), Some(Dialect::Gemini));
     }

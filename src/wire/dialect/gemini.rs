@@ -26,16 +26,10 @@ pub(super) fn endpoint(segments: &[&str]) -> Option<Endpoint> {
     if segments == ["interactions"] {
         return Some(model("interactions", Conditional));
     }
-    let (name, verb) = last
-        .rsplit_once(':')
-        .or_else(|| last.rsplit_once("%3A"))
-        .or_else(|| last.rsplit_once("%3a"))?;
+    let (name, verb) = last.rsplit_once(':').or_else(|| last.rsplit_once("%3A")).or_else(|| last.rsplit_once("%3a"))?;
     let found = VERBS.iter().find(|e| e.path == verb).copied()?;
     if verb == "predict" && PICTURE_MODELS.iter().any(|m| name.starts_with(m)) {
-        return Some(Endpoint {
-            repeat: Creates,
-            ..found
-        });
+        return Some(Endpoint { repeat: Creates, ..found });
     }
     Some(found)
 }

@@ -43,46 +43,21 @@ const SUBSCRIPTION: Limit = Limit {
 
 /// Every limit that we read.
 pub const ALL: &[Limit] = &[
-    span(
-        "x-ratelimit-remaining-requests",
-        "x-ratelimit-reset-requests",
-    ),
+    span("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     span("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
-    moment(
-        "anthropic-ratelimit-requests-remaining",
-        "anthropic-ratelimit-requests-reset",
-    ),
-    moment(
-        "anthropic-ratelimit-tokens-remaining",
-        "anthropic-ratelimit-tokens-reset",
-    ),
-    moment(
-        "anthropic-ratelimit-input-tokens-remaining",
-        "anthropic-ratelimit-input-tokens-reset",
-    ),
-    moment(
-        "anthropic-ratelimit-output-tokens-remaining",
-        "anthropic-ratelimit-output-tokens-reset",
-    ),
+    moment("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
+    moment("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
+    moment("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
+    moment("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
     SUBSCRIPTION,
 ];
 
 const fn span(left: &'static str, reset: &'static str) -> Limit {
-    Limit {
-        left,
-        none_left: "0",
-        reset,
-        form: Reset::Span,
-    }
+    Limit { left, none_left: "0", reset, form: Reset::Span }
 }
 
 const fn moment(left: &'static str, reset: &'static str) -> Limit {
-    Limit {
-        left,
-        none_left: "0",
-        reset,
-        form: Reset::Moment,
-    }
+    Limit { left, none_left: "0", reset, form: Reset::Moment }
 }
 
 /// A subscription's usage window is used up.

@@ -31,12 +31,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// Every dialect.
-    pub const ALL: [Dialect; 4] = [
-        Dialect::OpenAi,
-        Dialect::Anthropic,
-        Dialect::Gemini,
-        Dialect::Generic,
-    ];
+    pub const ALL: [Dialect; 4] = [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Generic];
 
     /// The dialect as config, logs and the command line write it.
     pub const fn name(self) -> &'static str {

@@ -29,29 +29,16 @@ mod tests {
         for dialect in Dialect::ALL {
             let body = render_error(dialect, 502, "upstream_unreachable", "no \"luck\"\n");
             let facts = ErrorFacts::read(&HeaderMap::new(), &body);
-            assert!(
-                facts.words.iter().any(|w| w == "upstream_unreachable"),
-                "{dialect:?}"
-            );
+            assert!(facts.words.iter().any(|w| w == "upstream_unreachable"), "{dialect:?}");
             assert_eq!(facts.message, "no \"luck\"\n");
         }
     }
 
     #[test]
     fn shapes() {
-        let json = |d| {
-            serde_json::from_slice::<serde_json::Value>(&render_error(
-                d,
-                504,
-                "upstream_timeout",
-                "m",
-            ))
-            .unwrap()
-        };
-        assert_eq!(
-            json(Dialect::OpenAi)["error"]["param"],
-            serde_json::Value::Null
-        );
+        let json =
+            |d| serde_json::from_slice::<serde_json::Value>(&render_error(d, 504, "upstream_timeout", "m")).unwrap();
+        assert_eq!(json(Dialect::OpenAi)["error"]["param"], serde_json::Value::Null);
         assert_eq!(json(Dialect::Anthropic)["type"], "error");
         assert_eq!(json(Dialect::Gemini)["error"]["code"], 504);
     }

@@ -39,17 +39,7 @@ pub struct Counts {
 impl Counts {
     /// Takes over what `later` says.
     pub fn merge(&mut self, later: Counts) {
-        let Counts {
-            prompt,
-            input,
-            output,
-            total,
-            cached,
-            cache_read,
-            cache_write,
-            thoughts,
-            tool_input,
-        } = later;
+        let Counts { prompt, input, output, total, cached, cache_read, cache_write, thoughts, tool_input } = later;
         self.prompt = prompt.or(self.prompt);
         self.input = input.or(self.input);
         self.output = output.or(self.output);
@@ -64,29 +54,18 @@ impl Counts {
     /// The sums, or nothing if neither input nor output was told.
     pub fn usage(&self) -> Option<Usage> {
         self.prompt.or(self.input).or(self.output)?;
-        let sum =
-            |parts: [Option<u64>; 3]| parts.into_iter().flatten().fold(0, u64::saturating_add);
+        let sum = |parts: [Option<u64>; 3]| parts.into_iter().flatten().fold(0, u64::saturating_add);
         // A translating server may tell a whole prompt and, beside it, the cache's part under another family's name.
-        let told = self
-            .prompt
-            .unwrap_or_else(|| sum([self.input, self.cache_read, self.cache_write]));
+        let told = self.prompt.unwrap_or_else(|| sum([self.input, self.cache_read, self.cache_write]));
         let input = told.saturating_add(self.tool_input.unwrap_or(0));
         let output = sum([self.output, self.thoughts, None]);
         // Where reasoning is counted in neither, the total still has it (xAI).
         let output = output.max(self.total.map_or(0, |total| total.saturating_sub(input)));
-        Some(Usage {
-            input,
-            output,
-            cached: self.cached.or(self.cache_read).unwrap_or(0).min(input),
-        })
+        Some(Usage { input, output, cached: self.cached.or(self.cache_read).unwrap_or(0).min(input) })
     }
 
     /// Reads a field that holds a count outside a `usage` object (Ollama); `false` if it is none.
-    pub fn top_level<'de, A: MapAccess<'de>>(
-        &mut self,
-        name: &str,
-        map: &mut A,
-    ) -> Result<bool, A::Error> {
+    pub fn top_level<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "prompt_eval_count" => self.prompt = count(map)?.or(self.prompt),
             "eval_count" => self.output = count(map)?.or(self.output),
@@ -103,14 +82,10 @@ impl Counts {
                 self.output = count(map)?
             }
             "total_tokens" | "totalTokenCount" | "totalTokens" => self.total = count(map)?,
-            "prompt_tokens_details" | "input_tokens_details" => {
-                self.cached = value::<Details, _>(map)?.0
-            }
+            "prompt_tokens_details" | "input_tokens_details" => self.cached = value::<Details, _>(map)?.0,
             "prompt_cache_hit_tokens" | "cachedContentTokenCount" => self.cached = count(map)?,
             "cache_read_input_tokens" | "cacheReadInputTokens" => self.cache_read = count(map)?,
-            "cache_creation_input_tokens" | "cacheWriteInputTokens" => {
-                self.cache_write = count(map)?
-            }
+            "cache_creation_input_tokens" | "cacheWriteInputTokens" => self.cache_write = count(map)?,
             "thoughtsTokenCount" => self.thoughts = count(map)?,
             "toolUsePromptTokenCount" => self.tool_input = count(map)?,
             _ => skip(map)?,
@@ -174,34 +149,22 @@ mod tests {
             ),
             (r#"{"prompt_tokens":8,"total_tokens":8}"#, (8, 0, 0)),
             // DeepSeek; xAI, whose reasoning is only in the total
-            (
-                r#"{"prompt_tokens":10,"completion_tokens":5,"prompt_cache_hit_tokens":6}"#,
-                (10, 5, 6),
-            ),
-            (
-                r#"{"prompt_tokens":10,"completion_tokens":5,"total_tokens":40}"#,
-                (10, 30, 0),
-            ),
+            (r#"{"prompt_tokens":10,"completion_tokens":5,"prompt_cache_hit_tokens":6}"#, (10, 5, 6)),
+            (r#"{"prompt_tokens":10,"completion_tokens":5,"total_tokens":40}"#, (10, 30, 0)),
             // Anthropic: the cache's tokens come on top
             (
                 r#"{"input_tokens":3,"cache_read_input_tokens":100,"cache_creation_input_tokens":20,"output_tokens":9}"#,
                 (123, 9, 100),
             ),
             // a translating server that tells both
-            (
-                r#"{"prompt_tokens":123,"cache_read_input_tokens":100,"completion_tokens":9}"#,
-                (123, 9, 100),
-            ),
+            (r#"{"prompt_tokens":123,"cache_read_input_tokens":100,"completion_tokens":9}"#, (123, 9, 100)),
             // Gemini: thoughts are billed as output
             (
                 r#"{"promptTokenCount":10,"candidatesTokenCount":5,"thoughtsTokenCount":7,"totalTokenCount":22,"cachedContentTokenCount":4}"#,
                 (10, 12, 4),
             ),
             // Bedrock
-            (
-                r#"{"inputTokens":1,"outputTokens":2,"cacheReadInputTokens":3,"cacheWriteInputTokens":4}"#,
-                (8, 2, 3),
-            ),
+            (r#"{"inputTokens":1,"outputTokens":2,"cacheReadInputTokens":3,"cacheWriteInputTokens":4}"#, (8, 2, 3)),
         ] {
             assert_eq!(usage(json), Some(want), "{json}");
         }
@@ -224,16 +187,8 @@ mod tests {
     #[test]
     fn the_later_word_wins() {
         let read = |json| serde_json::from_str::<Read<Counts>>(json).unwrap().0;
-        let mut counts: Counts =
-            read(r#"{"input_tokens":12,"output_tokens":1,"cache_read_input_tokens":3}"#);
+        let mut counts: Counts = read(r#"{"input_tokens":12,"output_tokens":1,"cache_read_input_tokens":3}"#);
         counts.merge(read(r#"{"output_tokens":50}"#));
-        assert_eq!(
-            counts.usage(),
-            Some(Usage {
-                input: 15,
-                output: 50,
-                cached: 3
-            })
-        );
+        assert_eq!(counts.usage(), Some(Usage { input: 15, output: 50, cached: 3 }));
     }
 }

@@ -65,10 +65,8 @@ pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Option<Sense> {
 }
 
 fn word(text: &str) -> Option<Sense> {
-    let found = WORDS.iter().find(|(_, rule)| {
-        rule.rsplit_once(": ")
-            .is_some_and(|(_, w)| w.eq_ignore_ascii_case(text))
-    });
+    let found =
+        WORDS.iter().find(|(_, rule)| rule.rsplit_once(": ").is_some_and(|(_, w)| w.eq_ignore_ascii_case(text)));
     found.map(|&(meaning, rule)| Sense { meaning, rule })
 }
 
@@ -77,25 +75,15 @@ fn word(text: &str) -> Option<Sense> {
 /// says it too.
 pub fn of_message(status: u16, message: &str) -> Option<Sense> {
     let lower = message.to_ascii_lowercase();
-    let found = PHRASES
-        .iter()
-        .find(|p| (p.statuses)(status) && (p.says)(&lower));
-    found.map(|p| Sense {
-        meaning: p.meaning,
-        rule: p.rule,
-    })
+    let found = PHRASES.iter().find(|p| (p.statuses)(status) && (p.says)(&lower));
+    found.map(|p| Sense { meaning: p.meaning, rule: p.rule })
 }
 
 /// A `error` field that is a bare sentence in the place of a code.
 pub fn of_bare_error(message: &str) -> Option<Sense> {
     let lower = message.to_ascii_lowercase();
-    let spent = ["used all available credits", "monthly spending limit"]
-        .iter()
-        .any(|p| lower.contains(p));
-    spent.then_some(Sense {
-        meaning: Meaning::SpentQuota,
-        rule: "spent quota: credits",
-    })
+    let spent = ["used all available credits", "monthly spending limit"].iter().any(|p| lower.contains(p));
+    spent.then_some(Sense { meaning: Meaning::SpentQuota, rule: "spent quota: credits" })
 }
 
 struct Phrase {
@@ -111,19 +99,15 @@ const PHRASES: &[Phrase] = &[
         meaning: Meaning::SpentQuota,
         rule: "spent quota: credit balance",
         statuses: |s| matches!(s, 400 | 402 | 403 | 429),
-        says: |m| {
-            m.contains("credit balance is too low")
-                || m.contains("reached your specified api usage limits")
-        },
+        says: |m| m.contains("credit balance is too low") || m.contains("reached your specified api usage limits"),
     },
     Phrase {
         meaning: Meaning::SpentQuota,
         rule: "spent quota: limit 0",
         statuses: |s| s == 429,
         says: |m| {
-            m.match_indices("limit: 0").any(|(at, p)| {
-                !m[at + p.len()..].starts_with(|c: char| c.is_ascii_digit() || c == '.')
-            })
+            m.match_indices("limit: 0")
+                .any(|(at, p)| !m[at + p.len()..].starts_with(|c: char| c.is_ascii_digit() || c == '.'))
         },
     },
     Phrase {
@@ -142,15 +126,7 @@ const PHRASES: &[Phrase] = &[
         meaning: Meaning::TooLarge,
         rule: "too large: context",
         statuses: |s| matches!(s, 400 | 413 | 422),
-        says: |m| {
-            [
-                "maximum context length",
-                "prompt is too long",
-                "input token count",
-            ]
-            .iter()
-            .any(|p| m.contains(p))
-        },
+        says: |m| ["maximum context length", "prompt is too long", "input token count"].iter().any(|p| m.contains(p)),
     },
     Phrase {
         meaning: Meaning::TooLarge,
@@ -161,8 +137,8 @@ const PHRASES: &[Phrase] = &[
 ];
 
 use Meaning::{
-    Auth, BadOutput, BadRequest, Locked, NotFound, Overloaded, Policy, RateLimited, Server,
-    SpentQuota, Timeout, TooLarge,
+    Auth, BadOutput, BadRequest, Locked, NotFound, Overloaded, Policy, RateLimited, Server, SpentQuota, Timeout,
+    TooLarge,
 };
 
 const WORDS: &[(Meaning, &str)] = &[
@@ -253,14 +229,8 @@ mod tests {
     #[test]
     fn the_more_telling_word_counts() {
         let of = |words: &[&str]| of_words(words.iter().copied()).map(|s| s.meaning);
-        assert_eq!(
-            of(&["invalid_request_error", "conversation_locked"]),
-            Some(Locked)
-        );
-        assert_eq!(
-            of(&["rate_limit_error", "enforced_spend_limit_reached"]),
-            Some(SpentQuota)
-        );
+        assert_eq!(of(&["invalid_request_error", "conversation_locked"]), Some(Locked));
+        assert_eq!(of(&["rate_limit_error", "enforced_spend_limit_reached"]), Some(SpentQuota));
         assert_eq!(of(&["INVALID_ARGUMENT", "API_KEY_INVALID"]), Some(Auth));
         assert_eq!(of(&["429", "tokens"]), None);
     }
@@ -268,16 +238,10 @@ mod tests {
     #[test]
     fn phrases_count_with_their_statuses_only() {
         let of = |status, m| of_message(status, m).map(|s| s.meaning);
-        assert_eq!(
-            of(429, "Request too large for model on tokens per min"),
-            Some(TooLarge)
-        );
+        assert_eq!(of(429, "Request too large for model on tokens per min"), Some(TooLarge));
         assert_eq!(of(500, "Request too large"), None);
         assert_eq!(of(429, "You exceeded your current quota"), None);
-        assert_eq!(
-            of(429, "Quota exceeded, limit: 0, model: x"),
-            Some(SpentQuota)
-        );
+        assert_eq!(of(429, "Quota exceeded, limit: 0, model: x"), Some(SpentQuota));
         assert_eq!(of(429, "Quota exceeded, limit: 0.5"), None);
         assert_eq!(of(500, "prompt is too long"), None);
         assert_eq!(of(500, "Context size has been exceeded."), Some(TooLarge));
