@@ -9,10 +9,11 @@ use hyper::body::Incoming;
 use tokio::time::sleep;
 
 use crate::account::Account;
-use crate::attempts::{Attempts, Opening, Reply};
+use crate::attempts::Attempts;
 use crate::call::Call;
 use crate::config::Interim;
 use crate::instance::Instance;
+use crate::opening::{Opening, Reply};
 use crate::relay::{OutBody, relay};
 use crate::reply::{Fault, LocalReply, Outcome};
 use crate::route::Route;
@@ -82,7 +83,7 @@ fn unknown_route(instance: &Instance, path: &str) -> LocalReply {
     let names = instance.routes.names().join(", ");
     let mut message = "the path names no upstream, and its form says nothing: begin it with /NAME/ or /v1/".to_owned();
     if path.starts_with("/chat/") || path.starts_with("/responses") || path.starts_with("/embeddings") {
-        message.push_str(" (an OpenAI base URL ends in /v1)");
+        message.push_str(" (with some SDKs the base URL ends in /v1)");
     }
     LocalReply::new(Fault::UnknownRoute, format!("{message}. Upstreams: {names}"))
 }

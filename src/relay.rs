@@ -12,8 +12,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::account::Account;
 use crate::answer::Answer;
-use crate::attempts::{Opening, Reply};
 use crate::metrics::StreamEnd;
+use crate::opening::{Opening, Reply};
 use crate::policy::failure::{Kind, TransportError};
 use crate::policy::verdict::{Class, Verdict};
 use crate::reply::{self, Outcome};
