@@ -45,6 +45,7 @@ class Backstop {
     const path = join(backstop.folder, "backstop.toml");
     await writeFile(path, config);
     backstop.process = spawn(process.env.BACKSTOP_BIN, ["serve", "--config", path], { stdio: ["ignore", "ignore", "pipe"] });
+    backstop.ended = new Promise((resolve) => backstop.process.once("close", resolve));
     backstop.url = await backstop.#ready();
     return backstop;
   }
@@ -71,9 +72,8 @@ class Backstop {
   }
 
   async close() {
-    const ended = new Promise((resolve) => this.process.once("exit", resolve));
     this.process.kill();
-    await ended;
+    await this.ended;
     await rm(this.folder, { recursive: true });
   }
 }
