@@ -34,11 +34,3 @@ def test_raw_events_arrive_in_order(client, upstream):
     events = client.messages.create(model="claude-test", max_tokens=64, messages=user("hi"), stream=True)
     assert [event.type for event in events] == ["message_start", "content_block_start", *["content_block_delta"] * 3,
                                                 "content_block_stop", "message_delta", "message_stop"]
-
-
-def test_the_credential_and_the_version_reach_the_upstream(client, upstream):
-    upstream.play("anthropic-ok")
-    client.messages.create(model="claude-test", max_tokens=64, messages=user("hi"))
-    headers = upstream.seen[0]["headers"]
-    assert headers["x-api-key"] == "sk-ant-test"
-    assert headers["anthropic-version"] == "2023-06-01"

@@ -44,6 +44,19 @@ def test_a_stream_comes_through_an_overload_and_a_reset(sdk, prefix, upstream, b
     assert len(upstream.seen) == 3
 
 
+@every_sdk
+def test_the_upstream_sees_what_the_sdk_sends(sdk, upstream, backstop):
+    """Credentials, versions, SDK headers, path and body, as without Backstop; how long the connection is kept is nobody's."""
+    def sent(base):
+        upstream.play(f"{sdk.dialect}-ok")
+        sdk.ask(base)
+        [request] = upstream.seen
+        headers = {name: value for name, value in request["headers"].items() if name != "connection"}
+        return request["method"], request["target"], headers, request["body"]
+
+    assert sent(sdk.base(backstop.url)) == sent(sdk.base(f"http://127.0.0.1:{upstream.port}", prefix=False))
+
+
 @blocking_sdk
 def test_the_metrics_tell_the_retries(sdk, upstream, backstop):
     upstream.play(*failing_twice(sdk, f"{sdk.dialect}-ok"))
@@ -140,9 +153,12 @@ def test_a_long_held_call_is_kept_alive_by_interim_answers(upstream, backstop):
     with concurrent.futures.ThreadPoolExecutor(len(sdks)) as pool:
         calls = [pool.submit(sdk.ask, sdk.base(backstop.url)) for sdk in sdks]
         host, port = backstop.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as raw:
-            raw.sendall(b"POST /openai/v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: python-httpx/1.0\r\n"
+        with socket.create_connection((host, int(port)), timeout=20) as raw:
+            raw.sendall(b"POST /openai/v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: python-httpx/0.28.1\r\n"
                         b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
-            assert raw.makefile("rb").readline().startswith(b"HTTP/1.1 102 ")
-            upstream.release()
+            try:
+                interim = raw.recv(100)
+            finally:
+                upstream.release()
+        assert interim == b"HTTP/1.1 102 Processing\r\n\r\n"
         assert [call.result() for call in calls] == [GOOD] * len(sdks)
