@@ -117,7 +117,10 @@ impl<'a> Attempts<'a> {
                         return self.settle(left, verdict, why);
                     }
                     self.waste();
-                    if let Left::Answer(answer) = left {
+                    // One that is still coming would keep its connection, and there is never a second one.
+                    if let Left::Answer(answer) = left
+                        && answer.rest.is_none()
+                    {
                         self.in_hand = Some((answer, verdict));
                     }
                 }
