@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::metrics::{InFlight, Metrics, NO_UPSTREAM, StreamEnd};
 use crate::reply::Outcome;
+use crate::wire::dialect::usage::Usage;
 
 /// An open account. Closed when it is dropped: a request whose client leaves is dropped wherever it is.
 pub struct Account {
@@ -22,6 +23,8 @@ pub struct Account {
     answered: Option<Answered>,
     stream: bool,
     end: Option<StreamEnd>,
+    /// What a stream had told of its cost when it ended.
+    spent: Option<(Option<Usage>, String)>,
 }
 
 #[derive(Clone, Copy)]
@@ -48,6 +51,7 @@ impl Account {
             answered: None,
             stream: false,
             end: None,
+            spent: None,
         }
     }
 
@@ -69,9 +73,11 @@ impl Account {
 
     /// The head of its answer is on its way.
     pub fn answered(&mut self, status: u16, outcome: Outcome, attempts: u32) {
-        let head_after = self.arrived.elapsed();
+        // A head that was sent early learns its outcome later.
+        let early = self.answered.map(|answered| answered.head_after);
+        let head_after = early.unwrap_or_else(|| self.arrived.elapsed());
         self.answered = Some(Answered { status, outcome, attempts, head_after });
-        if self.in_flight.is_some() {
+        if self.in_flight.is_some() && early.is_none() {
             self.metrics.first_byte(&self.upstream, head_after);
         }
     }
@@ -79,6 +85,11 @@ impl Account {
     /// The answer is a stream: how it ends is counted.
     pub fn streams(&mut self) {
         self.stream = true;
+    }
+
+    /// A stream told this of its cost.
+    pub fn spent(&mut self, usage: Option<Usage>, model: Option<&str>) {
+        self.spent = Some((usage, model.unwrap_or_default().to_owned()));
     }
 
     /// The answer ended so. The first word counts.
@@ -99,6 +110,11 @@ impl Drop for Account {
         }
         if self.stream {
             self.metrics.stream(&self.upstream, end);
+        }
+        match &self.spent {
+            Some((Some(usage), model)) => self.metrics.tokens(&self.upstream, model, usage.input, usage.output, usage.cached),
+            Some((None, _)) => self.metrics.usage_unknown(&self.upstream),
+            None => {}
         }
         tracing::info!(
             request = self.id,

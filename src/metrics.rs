@@ -62,6 +62,8 @@ pub enum StreamEnd {
     Interrupted,
     /// No byte for `timeouts.stream_idle`.
     Stalled,
+    /// In an error event of the upstream's.
+    ErrorEvent,
     /// The client left.
     ClientGone,
 }
@@ -73,6 +75,7 @@ impl StreamEnd {
             StreamEnd::Complete => "complete",
             StreamEnd::Interrupted => "interrupted",
             StreamEnd::Stalled => "stalled",
+            StreamEnd::ErrorEvent => "error_event",
             StreamEnd::ClientGone => "client_gone",
         }
     }

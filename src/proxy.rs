@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::config::Interim;
 use crate::instance::Instance;
 use crate::opening::Opening;
-use crate::relay::{OutBody, reject, relay};
+use crate::relay::{OutBody, Passing, Trying, reject, relay, relay_early};
 use crate::reply::{Fault, LocalReply};
 use crate::route::Route;
 use crate::tunnel;
@@ -33,19 +33,43 @@ pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, inte
         return reject(&unknown_route(&instance, target.path()), dialect, account);
     };
     account.routed(&route.upstream.config.name);
-    let (dialect, upstream) = (route.dialect, route.upstream.clone());
+    let dialect = route.dialect;
     let switch = tunnel::asked(&mut request);
     let call = match read(id, request, route, &instance).await {
-        Ok(call) => call,
+        Ok(call) => Arc::new(call),
         Err(reply) => return reject(&reply, dialect, account),
     };
-    let mut opening = held(Attempts::new(&instance, &call).run(), &call, &instance, interim).await;
+    let passing = passing(&call);
+    let attempts = Attempts::new(instance.clone(), call.clone()).run();
+    let mut opening = match call.beat {
+        None => held(attempts, &call, &instance, interim).await,
+        Some(beat) => match within(beat, Box::pin(attempts)).await {
+            Ok(opening) => opening,
+            Err(attempts) => return relay_early(attempts, beat, passing, account),
+        },
+    };
     let switched = switch.and_then(|switch| switch.accepted(&mut opening));
-    let mut response = relay(opening, dialect, &upstream.config.timeouts, account);
+    let mut response = relay(opening, &passing, account);
     if let Some(protocol) = switched {
         tunnel::announce(response.headers_mut(), protocol);
     }
     response
+}
+
+/// What the attempts come to, or the attempts themselves if that takes longer than `beat`.
+async fn within(beat: Duration, mut attempts: Trying) -> Result<Opening, Trying> {
+    let opening = tokio::select! {
+        biased;
+        opening = &mut attempts => Some(opening),
+        () = sleep(beat) => None,
+    };
+    opening.ok_or(attempts)
+}
+
+fn passing(call: &Call) -> Passing {
+    let upstream = &call.route.upstream.config;
+    let path = call.route.target.path().into();
+    Passing { dialect: call.route.dialect, path, limits: upstream.timeouts.clone(), beat: call.beat }
 }
 
 async fn read(id: String, request: Request<Incoming>, route: Route, instance: &Instance) -> Result<Call, LocalReply> {

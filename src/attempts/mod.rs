@@ -27,9 +27,9 @@ use crate::upstream::{Outgoing, Unsent};
 use crate::wire::dialect::form;
 
 /// A call on its way through its attempts.
-pub struct Attempts<'a> {
-    instance: &'a Instance,
-    call: &'a Call,
+pub struct Attempts {
+    instance: Arc<Instance>,
+    call: Arc<Call>,
     policy: Policy,
     /// Looked up at the first failure that asks for it.
     effect: Option<Effect>,
@@ -57,12 +57,12 @@ enum Left {
     Late(bool),
 }
 
-impl<'a> Attempts<'a> {
+impl Attempts {
     /// None made yet.
-    pub fn new(instance: &'a Instance, call: &'a Call) -> Self {
+    pub fn new(instance: Arc<Instance>, call: Arc<Call>) -> Self {
         let retry = &call.route.upstream.config.retry;
         let policy = Policy {
-            max_attempts: if gave_up_before(instance, call) { 1 } else { call.max_attempts },
+            max_attempts: if gave_up_before(&instance, &call) { 1 } else { call.max_attempts },
             max_wait_hint: retry.max_wait_hint,
             backoff: Backoff {
                 base: retry.base_delay,
@@ -164,7 +164,7 @@ impl<'a> Attempts<'a> {
     }
 
     async fn send(&self) -> Left {
-        let (call, lasting) = (self.call, &self.instance.lasting);
+        let (call, lasting) = (&self.call, &self.instance.lasting);
         let progress = Sending::new();
         let Some(body) = call.send_body(progress.clone()) else {
             return Left::Failure(Unsent { error: late(true), reused: false });
@@ -185,6 +185,9 @@ impl<'a> Attempts<'a> {
         };
         let reading = Reading {
             method: &call.method,
+            dialect: call.route.dialect,
+            path: call.route.target.path(),
+            holding: call.holding,
             streaming: form::streams(call.route.target.path()),
             model_call: call.model_call,
             idle: call.route.upstream.config.timeouts.stream_idle,
@@ -288,7 +291,7 @@ impl<'a> Attempts<'a> {
             Some((answer, verdict)) => (Reply::Upstream(answer), verdict),
             None => {
                 let message =
-                    story::deadline(self.call, self.made, verdict.ambiguous && self.effect() == Effect::Creates);
+                    story::deadline(&self.call, self.made, verdict.ambiguous && self.effect() == Effect::Creates);
                 (Reply::Local(LocalReply::new(Fault::DeadlineExceeded, message)), verdict.clone())
             }
         };
@@ -303,7 +306,7 @@ impl<'a> Attempts<'a> {
         };
         LocalReply::new(
             fault,
-            story::failed(self.call, self.made, error, verdict.ambiguous && why == Settle::Ambiguous),
+            story::failed(&self.call, self.made, error, verdict.ambiguous && why == Settle::Ambiguous),
         )
     }
 

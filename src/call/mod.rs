@@ -16,12 +16,13 @@ use tokio::time::{Instant, timeout};
 
 use crate::admission::memory::Fingerprint;
 use crate::clock::after;
-use crate::config::{self, Config};
+use crate::answer::Holding;
+use crate::config::{self, Config, StreamMode};
 use crate::policy::safety::{self, Effect};
 use crate::reply::{Fault, LocalReply};
 use crate::route::Route;
 use crate::upstream::body::{LiveBody, Progress, SendBody};
-use crate::wire::dialect::credential;
+use crate::wire::dialect::{credential, form};
 use crate::wire::{client, encoding, hop};
 use live::Capped;
 
@@ -29,6 +30,9 @@ use live::Capped;
 const CLIENT_IDLE: Duration = Duration::from_secs(60);
 /// As much of a request body as is decoded to look for a field in it.
 const LOOK_LIMIT: usize = 32 * 1024 * 1024;
+
+/// The heartbeat in shield mode, where nothing else would come for long, unless the config gives one.
+const SHIELD_BEAT: Duration = Duration::from_secs(15);
 
 /// One client request on its way.
 pub struct Call {
@@ -54,6 +58,10 @@ pub struct Call {
     pub upgrade: bool,
     /// It asks a model for an answer, so a good answer must hold one.
     pub model_call: bool,
+    /// How far a streamed answer is held back.
+    pub holding: Holding,
+    /// The client asked for a stream, and gets a heartbeat after so long a silence.
+    pub beat: Option<Duration>,
     /// The client says that it repeats itself.
     pub repeats: bool,
     /// The client speaks HTTP/1.1, which has room for 102 Processing.
@@ -102,13 +110,18 @@ impl Call {
         let retry = &route.upstream.config.retry;
         let credential =
             credential::presented(&parts.headers, parts.uri.query()).map(<[u8]>::to_vec).unwrap_or_default();
-        Ok(Call {
+        let call = Call {
             id,
             arrived,
             deadline: after(arrived, allowance(retry, &parts.headers)),
             max_attempts: client::max_attempts(&parts.headers).unwrap_or(retry.max_attempts),
             upgrade: parts.version == Version::HTTP_11 && hop::upgrade(&parts.headers).is_some(),
             model_call: safety::is_model_call(route.dialect, &parts.method, route.target.path()),
+            holding: match (shield, route.upstream.config.stream.hold, route.upstream.config.timeouts.stream_first_event) {
+                (true, _, first_event) => Holding::to_end(first_event),
+                (false, bytes, first_event) => Holding::to_content(bytes, first_event),
+            },
+            beat: None,
             repeats: client::repeats_itself(&parts.headers),
             http11: parts.version == Version::HTTP_11,
             takes_interim: parts.version == Version::HTTP_11 && client::takes_interim(&parts.headers),
@@ -118,7 +131,14 @@ impl Call {
             route,
             body,
             credential,
-        })
+        };
+        let beat = call.route.upstream.config.stream.heartbeat.or(shield.then_some(SHIELD_BEAT));
+        Ok(Call { beat: beat.filter(|_| call.asks_stream()), ..call })
+    }
+
+    /// The client asked for a stream. Its body is looked into for that: not on the way of calls that have no use for it.
+    fn asks_stream(&self) -> bool {
+        form::streams(self.route.target.path()) || self.model_call && self.decoded().is_some_and(|body| form::asks_stream(&body))
     }
 
     /// The body for one more attempt; `None`: it was sent, and there is no copy.

@@ -138,6 +138,26 @@ pub struct Timeouts {
     pub stream_idle: Duration,
 }
 
+/// `[stream]`, for one upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// Whether a stream is passed on as it comes.
+    pub mode: StreamMode,
+    /// Silence after which a client that asked for a stream gets an empty line; `None`: never in relay mode.
+    pub heartbeat: Option<Duration>,
+    /// Bytes of events without content that are held back at most; 0: none.
+    pub hold: u64,
+}
+
+/// `stream.mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamMode {
+    /// Every byte as it comes.
+    Relay,
+    /// The whole stream is read before any of it is passed on.
+    Shield,
+}
+
 /// `[log]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log {
@@ -170,6 +190,8 @@ pub struct Upstream {
     pub retry: Retry,
     /// `[timeouts]`, merged.
     pub timeouts: Timeouts,
+    /// `[stream]`, merged.
+    pub stream: Stream,
     /// The `[[classify]]` rules that apply to this upstream, in order.
     pub rules: Vec<Rule>,
 }

@@ -35,6 +35,15 @@ pub fn max_attempts(headers: &HeaderMap) -> Option<u32> {
     value.trim().parse().ok().filter(|attempts| (1..=100).contains(attempts))
 }
 
+/// `x-backstop-stream`: `shield` (true) or `relay` (false).
+pub fn shield(headers: &HeaderMap) -> Option<bool> {
+    match headers.get("x-backstop-stream")?.as_bytes() {
+        b"shield" => Some(true),
+        b"relay" => Some(false),
+        _ => None,
+    }
+}
+
 /// The SDK says that it is repeating a logical call.
 pub fn repeats_itself(headers: &HeaderMap) -> bool {
     let count = headers.get("x-stainless-retry-count").and_then(|value| value.to_str().ok());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config::mask;
 use crate::config::section::{Context, Section, as_str};
 use crate::config::tree::Node;
-use crate::config::{Interim, Log, Retry, RetryBucket, Secret, Server, Timeouts};
+use crate::config::{Interim, Log, Retry, RetryBucket, Secret, Server, Stream, StreamMode, Timeouts};
 use crate::policy::backoff::Jitter;
 use crate::policy::safety::Ambiguous;
 
@@ -262,6 +262,16 @@ pub(super) fn log(mut s: Section<'_>) -> Option<Log> {
     let level = s.one_of("level", &levels);
     s.finish();
     Some(Log { json: json?, level: level? })
+}
+
+/// `[stream]`, also for one upstream alone.
+pub(super) fn stream(cx: &Context<'_>, node: &Node) -> Option<Stream> {
+    let mut s = Section::open(cx, node);
+    let mode = s.one_of("mode", &[("relay", StreamMode::Relay), ("shield", StreamMode::Shield)]);
+    let heartbeat = s.duration("heartbeat");
+    let hold = s.size("hold");
+    s.finish();
+    Some(Stream { mode: mode?, heartbeat: heartbeat.map(|beat| Some(beat).filter(|beat| !beat.is_zero()))?, hold: hold? })
 }
 
 /// Whoever reaches the listener uses the credentials behind it: from other machines only with a key.

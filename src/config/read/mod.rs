@@ -20,6 +20,7 @@ pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> O
     let server = s.section("server").and_then(|s| global::server(s, &names));
     let bucket = s.required("retry").and_then(|node| global::retry(cx, node));
     s.required("timeouts").and_then(|node| global::timeouts(cx, node));
+    s.required("stream").and_then(|node| global::stream(cx, node));
     let log = s.section("log").and_then(global::log);
     let unbuilt = unbuilt::sections(&mut s);
     let rules = s.optional("classify").map_or(Some(Vec::new()), |node| rules::rules(cx, node, &names));

@@ -8,7 +8,6 @@ use crate::config::tree::{Node, Value};
 /// The global sections.
 pub(super) fn sections(s: &mut Section<'_>) -> Option<()> {
     let all = [
-        s.section("stream").and_then(stream),
         s.section("breaker").and_then(breaker),
         s.section("admission").and_then(admission),
         s.section("redis").and_then(redis),
@@ -23,10 +22,9 @@ pub(super) fn sections(s: &mut Section<'_>) -> Option<()> {
 /// An upstream's own keys and sections of them.
 pub(super) fn of_upstream(s: &mut Section<'_>, root: &Node, name: &str, names: &[&str]) -> Option<()> {
     let keys = upstream::unbuilt_keys(s, name, names);
-    let stream = own(s, root, "stream", stream);
     let breaker = own(s, root, "breaker", breaker);
     let admission = own(s, root, "admission", admission);
-    keys.and(stream).and(breaker).and(admission)
+    keys.and(breaker).and(admission)
 }
 
 fn own(s: &mut Section<'_>, root: &Node, key: &'static str, read: fn(Section<'_>) -> Option<()>) -> Option<()> {
@@ -35,17 +33,6 @@ fn own(s: &mut Section<'_>, root: &Node, key: &'static str, read: fn(Section<'_>
     };
     let node = merged(root, Some(node), key, &[])?;
     read(Section::open(s.cx, &node))
-}
-
-fn stream(mut s: Section<'_>) -> Option<()> {
-    let mode = s.one_of("mode", &[("relay", false), ("shield", true)]);
-    let heartbeat = s.duration("heartbeat");
-    let hold = s.size("hold");
-    let mode = s.only("mode", mode, &false, "\"relay\"");
-    let heartbeat = s.only("heartbeat", heartbeat, &std::time::Duration::ZERO, "\"0s\"");
-    let hold = s.only("hold", hold, &0, "\"0B\"");
-    s.finish();
-    mode.and(heartbeat).and(hold)
 }
 
 fn breaker(mut s: Section<'_>) -> Option<()> {

@@ -12,7 +12,7 @@ use super::{global, merged, unbuilt};
 use crate::config::section::{Context, Section, as_str};
 use crate::config::tree::{Node, Value};
 use crate::config::url::{self, BaseUrl};
-use crate::config::{Http2, Retry, Secret, Timeouts, Upstream, mask};
+use crate::config::{Http2, Retry, Secret, Stream, Timeouts, Upstream, mask};
 use crate::wire::dialect::Dialect;
 
 /// First path segments that mean something else.
@@ -62,7 +62,7 @@ pub(super) fn upstream(
     let http2 = s.one_of("http2", &HTTP2);
     let ca_file = ca_file(&mut s, dir);
     let unbuilt = unbuilt::of_upstream(&mut s, root, name, names);
-    let (retry, timeouts) = overrides(&mut s, root);
+    let (retry, timeouts, stream) = overrides(&mut s, root);
     s.finish();
 
     let BaseUrl { uri, authorization } = base_url?;
@@ -80,6 +80,7 @@ pub(super) fn upstream(
         ca_file: ca_file?,
         retry: retry?,
         timeouts: timeouts?,
+        stream: stream?,
         rules: Vec::new(),
     })
 }
@@ -210,12 +211,14 @@ fn certificates(path: &Path) -> Result<(), String> {
     }
 }
 
-fn overrides(s: &mut Section<'_>, root: &Node) -> (Option<Retry>, Option<Timeouts>) {
+fn overrides(s: &mut Section<'_>, root: &Node) -> (Option<Retry>, Option<Timeouts>, Option<Stream>) {
     let cx = s.cx;
     let retry = merged(root, s.optional("retry"), "retry", &["bucket"]);
     let timeouts = merged(root, s.optional("timeouts"), "timeouts", &[]);
     let retry = retry.and_then(|node| global::retry_keys(Section::open(cx, &node)));
-    (retry, timeouts.and_then(|node| global::timeouts(cx, &node)))
+    let stream = merged(root, s.optional("stream"), "stream", &[]);
+    let timeouts = timeouts.and_then(|node| global::timeouts(cx, &node));
+    (retry, timeouts, stream.and_then(|node| global::stream(cx, &node)))
 }
 
 /// Keys that upstreams will have once fallbacks and idempotency are built.

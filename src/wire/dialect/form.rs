@@ -39,6 +39,16 @@ pub fn streams(path: &str) -> bool {
     path.ends_with(":streamGenerateContent")
 }
 
+/// The request's body (JSON, content encoding undone) asks for a stream.
+pub fn asks_stream(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Asked {
+        #[serde(default)]
+        stream: serde_json::Value,
+    }
+    serde_json::from_slice::<Asked>(body).is_ok_and(|asked| asked.stream == true)
+}
+
 /// `…/models/NAME:verb`, the way Gemini calls a model.
 fn is_model_verb(path: &str) -> bool {
     let (rest, last) = path.rsplit_once('/').unwrap_or(("", path));

@@ -3,6 +3,8 @@
 //! A plain answer is read whole first (up to [`LOOK_LIMIT`]), so that a cut or an error told inside a 200 can still be
 //! retried. What comes live (streams, sound, pictures, files) is passed on from its first byte.
 
+mod hold;
+
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
@@ -13,14 +15,17 @@ use hyper::body::Body;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::after;
-use crate::policy::classify::{Answer as Seen, Rule, classify_answer};
+use crate::policy::classify::{self, Answer as Seen, Evidence, Rule, StreamEvidence, classify, classify_answer};
 use crate::policy::failure::{Kind, Phase, TransportError};
 use crate::policy::verdict::Verdict;
 use crate::upstream::ResponseBody;
 use crate::wire::dialect::Dialect;
+use crate::wire::dialect::stream::Watch;
 use crate::wire::dialect::usage::Usage;
 use crate::wire::encoding;
 use crate::wire::headers::{Media, media};
+
+pub use hold::Holding;
 
 /// As much of an answer as is held to look at it, in bytes on the wire.
 pub const LOOK_LIMIT: usize = 4 * 1024 * 1024;
@@ -44,6 +49,10 @@ pub struct Answer {
     pub rest: Option<ResponseBody>,
     /// It is passed on without a look at its body.
     pub live: bool,
+    /// A stream is watched as it passes.
+    pub watch: Option<Box<Watch>>,
+    /// It was to be held to its end, so that nothing of it has been shown.
+    pub shielded: bool,
     /// When its head came, by our clock.
     pub at: SystemTime,
 }
@@ -53,10 +62,16 @@ pub struct Answer {
 pub struct Reading<'a> {
     /// The request's method.
     pub method: &'a Method,
+    /// The dialect that the client speaks.
+    pub dialect: Dialect,
+    /// The request's path upstream.
+    pub path: &'a str,
     /// The request's path asks for a stream, whatever the content type says.
     pub streaming: bool,
     /// The request asks a model.
     pub model_call: bool,
+    /// How far a stream is held back.
+    pub holding: Holding,
     /// The limit between two pieces of the body.
     pub idle: Duration,
     /// When to stop looking: a good answer is passed on as it comes, a bad one has failed.
@@ -83,12 +98,27 @@ impl Answer {
             trailers: None,
             rest: Some(body),
             live,
+            watch: None,
+            shielded: how.holding.whole,
             at,
         };
         if !live {
             answer.fill(how).await?;
+        } else if answer.status != StatusCode::SWITCHING_PROTOCOLS {
+            answer.watch = answer.watch(how);
+            if answer.watch.as_ref().is_some_and(|watch| watch.is_known()) && how.holding.bytes > 0 {
+                answer.hold(how).await?;
+            }
         }
         Ok(answer)
+    }
+
+    /// A watch for a stream that can be looked into. One whose bytes are encoded is passed on unseen: nothing could be
+    /// told inside it either.
+    fn watch(&self, how: Reading<'_>) -> Option<Box<Watch>> {
+        let streams = self.is_stream() || how.streaming;
+        let plain = !encoding::encoded(&self.headers);
+        (streams && plain).then(|| Box::new(Watch::new(how.dialect, how.path, media(&self.headers))))
     }
 
     async fn fill(&mut self, how: Reading<'_>) -> Result<(), TransportError> {
@@ -130,6 +160,9 @@ impl Answer {
 
     /// What this answer means, and what it cost.
     pub fn judge(&self, dialect: Dialect, model_call: bool, rules: &[Rule]) -> (Verdict, Option<Cost>) {
+        if let Some(failed) = self.judge_stream(dialect) {
+            return failed;
+        }
         let raw = self.bytes();
         let (body, cut) = self.plain(&raw);
         let seen = Seen {
@@ -147,8 +180,23 @@ impl Answer {
         (classify_answer(&seen, &facts, rules), cost)
     }
 
+    /// A stream that failed while it was held. What it cost is known so far.
+    fn judge_stream(&self, dialect: Dialect) -> Option<(Verdict, Option<Cost>)> {
+        let watch = self.watch.as_ref().filter(|_| !self.held.is_empty())?;
+        let verdict = match watch.error() {
+            Some(error) if self.shielded || !error.after_content => classify(
+                Evidence::Stream(StreamEvidence { dialect, headers: &self.headers, data: &error.data, now: self.at }),
+                &[],
+            ),
+            None if watch.is_malformed() && !watch.has_content() || watch.is_empty_answer() => classify::empty_stream(),
+            _ => return None,
+        };
+        let cost = watch.usage().map(|usage| Cost { usage, model: watch.model().unwrap_or_default().to_owned() });
+        Some((verdict, cost))
+    }
+
     /// The body with its content encoding undone, and whether that had to be cut. `None`: it cannot be undone.
-    fn plain<'a>(&self, raw: &'a [u8]) -> (Option<Cow<'a, [u8]>>, bool) {
+    pub fn plain<'a>(&self, raw: &'a [u8]) -> (Option<Cow<'a, [u8]>>, bool) {
         if !encoding::encoded(&self.headers) {
             return (Some(Cow::Borrowed(raw)), false);
         }

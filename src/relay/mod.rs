@@ -1,0 +1,130 @@
+//! The answer on its way to the client: head, then body, byte for byte.
+
+mod body;
+mod waiting;
+mod watched;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+
+use crate::account::Account;
+use crate::answer::Answer;
+use crate::config::Timeouts;
+use crate::opening::{Opening, Reply};
+use crate::policy::verdict::{Class, Verdict};
+use crate::reply::{self, LocalReply, Outcome};
+use crate::wire::dialect::Dialect;
+use crate::wire::hop;
+pub use body::OutBody;
+use body::{Plain, Rest};
+pub use waiting::Trying;
+use waiting::Waiting;
+use watched::Watched;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-backstop-request-id");
+const UPSTREAM: HeaderName = HeaderName::from_static("x-backstop-upstream");
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-backstop-attempts");
+const OUTCOME: HeaderName = HeaderName::from_static("x-backstop-outcome");
+
+/// How a call's answer is passed on.
+#[derive(Debug, Clone)]
+pub struct Passing {
+    /// The dialect to tell errors in.
+    pub dialect: Dialect,
+    /// The path upstream, which tells the kind of stream.
+    pub path: Arc<str>,
+    /// The limits for what is still coming.
+    pub limits: Timeouts,
+    /// Silence in a stream after which the client gets a heartbeat.
+    pub beat: Option<Duration>,
+}
+
+/// Send what the call came to.
+pub fn relay(opening: Opening, passing: &Passing, mut account: Account) -> Response<OutBody> {
+    let (outcome, attempts) = (opening.outcome, opening.attempts);
+    let mut response = match opening.reply {
+        Reply::Local(local) => local.render(passing.dialect).map(|bytes| OutBody::held(vec![bytes], None)),
+        Reply::Upstream(answer) => {
+            if answer.is_stream() {
+                account.streams();
+            }
+            from_upstream(*answer, outcome, opening.verdict.as_ref(), passing)
+        }
+    };
+    if opening.no_retry {
+        reply::no_retry(response.headers_mut());
+    }
+    send(response, outcome, attempts, account)
+}
+
+/// Send the head of a stream now, and heartbeats until the attempts are over.
+pub fn relay_early(attempts: Trying, beat: Duration, passing: Passing, mut account: Account) -> Response<OutBody> {
+    let waiting = Waiting::new(attempts, beat, passing);
+    account.answered(StatusCode::OK.as_u16(), Outcome::Success, 0);
+    let mut response = Response::new(OutBody::coming(Vec::new(), None, Rest::Waiting(Box::new(waiting))));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    name(headers, &account);
+    response.map(|body| body.accounted(account))
+}
+
+/// Turn a request away.
+pub fn reject(reply: &LocalReply, dialect: Dialect, account: Account) -> Response<OutBody> {
+    let response = reply.render(dialect).map(|bytes| OutBody::held(vec![bytes], None));
+    send(response, Outcome::Rejected, 0, account)
+}
+
+fn send(response: Response<OutBody>, outcome: Outcome, attempts: u32, mut account: Account) -> Response<OutBody> {
+    let (mut head, body) = response.into_parts();
+    account.answered(head.status.as_u16(), outcome, attempts);
+    mark(&mut head.headers, &account, outcome, attempts);
+    Response::from_parts(head, body.accounted(account))
+}
+
+fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, passing: &Passing) -> Response<OutBody> {
+    let limits = &passing.limits;
+    let first = if answer.is_stream() && answer.held.is_empty() { limits.stream_first_event } else { limits.stream_idle };
+    let watched = answer.watch.is_some();
+    let rest = match (answer.watch, answer.rest) {
+        (Some(watch), rest) => Rest::Stream(Watched::new(rest, watch, limits.stream_idle, passing.beat)),
+        (None, Some(body)) => Rest::Plain(Plain::new(body, first)),
+        (None, None) => Rest::Nothing,
+    };
+    let mut response = Response::new(OutBody::coming(answer.held, answer.trailers, rest));
+    *response.status_mut() = status(answer.status, outcome, verdict);
+    // A stream may get last words of ours, for which a declared length has no room.
+    let sized = |name: &HeaderName| watched && name == CONTENT_LENGTH;
+    *response.headers_mut() = hop::end_to_end(HeaderMap::new(), &answer.headers, sized);
+    *response.extensions_mut() = answer.extensions;
+    response
+}
+
+/// The upstream's own status; but a failure told inside a 2xx that could not be got past takes the one that it names, so
+/// that SDKs raise.
+fn status(own: StatusCode, outcome: Outcome, verdict: Option<&Verdict>) -> StatusCode {
+    let failed = matches!(outcome, Outcome::Exhausted | Outcome::Deadline);
+    let bad = verdict.is_some_and(|verdict| verdict.class == Class::Transient);
+    if !(failed && bad && own.is_success()) {
+        return own;
+    }
+    let named = verdict.and_then(|verdict| verdict.named_status).and_then(|status| StatusCode::from_u16(status).ok());
+    named.unwrap_or(StatusCode::BAD_GATEWAY)
+}
+
+/// The headers that every proxied answer carries.
+fn mark(headers: &mut HeaderMap, account: &Account, outcome: Outcome, attempts: u32) {
+    name(headers, account);
+    headers.insert(ATTEMPTS, HeaderValue::from(attempts));
+    headers.insert(OUTCOME, HeaderValue::from_static(outcome.name()));
+}
+
+/// Those of them that are known from the start.
+fn name(headers: &mut HeaderMap, account: &Account) {
+    let text = |value: &str| HeaderValue::from_str(value).unwrap_or_else(|_| HeaderValue::from_static("?"));
+    headers.insert(REQUEST_ID, text(account.id()));
+    headers.insert(UPSTREAM, text(account.upstream()));
+}

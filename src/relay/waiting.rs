@@ -1,0 +1,74 @@
+//! A call that is still being tried, behind a `200` that was sent already: heartbeats until there is a stream, or an error
+//! event. Sending the head early gives up the status; it is done only where `stream.heartbeat` asks for it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::body::OutBody;
+use super::{Passing, from_upstream};
+use crate::account::Account;
+use crate::clock::after;
+use crate::opening::{Opening, Reply};
+use crate::reply::Outcome;
+use crate::wire::dialect::stream::Watch;
+use crate::wire::headers::Media;
+
+/// A call's attempts under way.
+pub type Trying = Pin<Box<dyn Future<Output = Opening> + Send>>;
+
+/// The wait.
+pub(super) struct Waiting {
+    attempts: Trying,
+    beat: Duration,
+    timer: Pin<Box<Sleep>>,
+    passing: Passing,
+}
+
+impl Waiting {
+    pub(super) fn new(attempts: Trying, beat: Duration, passing: Passing) -> Self {
+        // The first beat goes out with the head: it is what the silence was too long for.
+        Waiting { attempts, beat, timer: Box::pin(sleep(Duration::ZERO)), passing }
+    }
+
+    /// `Ok`: a heartbeat. `Err`: the attempts are over, and this is the body from now on.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, account: Option<&mut Account>) -> Poll<Result<Bytes, OutBody>> {
+        if let Poll::Ready(opening) = self.attempts.as_mut().poll(cx) {
+            if let Some(account) = account {
+                account.answered(StatusCode::OK.as_u16(), opening.outcome, opening.attempts);
+                account.streams();
+            }
+            return Poll::Ready(Err(self.body(opening)));
+        }
+        ready!(self.timer.as_mut().poll(cx));
+        self.timer.as_mut().reset(after(Instant::now(), self.beat));
+        // The waker of the new timer has to be set.
+        let _ = self.timer.as_mut().poll(cx);
+        Poll::Ready(Ok(Bytes::from_static(b"\n")))
+    }
+
+    /// A stream goes on as one; anything else can only be told as an error event now.
+    fn body(&self, opening: Opening) -> OutBody {
+        let teller = Watch::new(self.passing.dialect, &self.passing.path, Media::Stream);
+        let event = match opening.reply {
+            Reply::Upstream(answer) if answer.is_stream() => {
+                return from_upstream(*answer, opening.outcome, opening.verdict.as_ref(), &self.passing).into_body();
+            }
+            Reply::Upstream(answer) if opening.outcome == Outcome::Success => {
+                tracing::warn!(status = answer.status.as_u16(), "a stream was asked for and none came, after heartbeats had begun");
+                teller.error_event("stream_interrupted", "a stream was asked for, and the upstream answered with a plain body")
+            }
+            Reply::Upstream(answer) => {
+                let raw = answer.bytes();
+                let (plain, _) = answer.plain(&raw);
+                teller.from_error_body(answer.status.as_u16(), plain.as_deref().unwrap_or_default())
+            }
+            Reply::Local(local) => teller.error_event(local.fault.name(), &local.message),
+        };
+        OutBody::held(vec![event.into()], None)
+    }
+}
