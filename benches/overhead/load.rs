@@ -190,7 +190,7 @@ impl Client {
     }
 
     async fn fill(&mut self) -> io::Result<()> {
-        self.buffer.reserve(16 << 10);
+        self.buffer.reserve(4 << 10);
         match self.socket.read_buf(&mut self.buffer).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),

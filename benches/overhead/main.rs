@@ -80,13 +80,18 @@ async fn measure(plan: &Plan) -> io::Result<Report> {
         if round % 2 == 1 {
             systems.reverse();
         }
+        for system in &systems {
+            open_streams(plan.open_streams, system, &mut report).await?;
+        }
         for test in &TESTS {
             for system in &systems {
                 run(test, system, plan.time, &mut report).await?;
             }
         }
         for system in &systems {
-            open_streams(plan.open_streams, system, &mut report).await?;
+            if let Some(pid) = system.pid() {
+                report.add(system.name, "process", "RSS after the load, MB", proc::rss(pid)? / 1e6);
+            }
         }
     }
     Ok(report)
@@ -129,7 +134,7 @@ async fn run(test: &Test, system: &System, time: Duration, report: &mut Report) 
     Ok(())
 }
 
-/// The memory of a system that holds many streams open.
+/// The memory of a system that holds many streams open and has done nothing else yet.
 async fn open_streams(count: usize, system: &System, report: &mut Report) -> io::Result<()> {
     let Some(pid) = system.pid() else { return Ok(()) };
     let before = proc::rss(pid)?;
@@ -138,9 +143,8 @@ async fn open_streams(count: usize, system: &System, report: &mut Report) -> io:
         client.head(&load::request(system, Kind::Held)).await?;
     }
     let open = proc::rss(pid)?;
-    let test = "streams held open";
-    report.add(system.name, test, "streams", count as f64);
-    report.add(system.name, test, "RSS, MB", open / 1e6);
-    report.add(system.name, test, "growth a stream, KB", (open - before) / 1e3 / count as f64);
+    report.add(system.name, "streams held open", "how many", count as f64);
+    report.add(system.name, "streams held open", "RSS, MB", open / 1e6);
+    report.add(system.name, "streams held open", "KB a stream", (open - before) / 1e3 / count as f64);
     Ok(())
 }

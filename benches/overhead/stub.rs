@@ -110,7 +110,7 @@ async fn next_request(socket: &mut TcpStream, buffer: &mut BytesMut) -> io::Resu
             needed = parse(buffer)?;
         }
         if needed.is_none_or(|(_, length)| buffer.len() < length) {
-            buffer.reserve(16 << 10);
+            buffer.reserve(4 << 10);
             if socket.read_buf(buffer).await? == 0 {
                 return Ok(None);
             }

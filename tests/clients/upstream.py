@@ -3,12 +3,13 @@
 A script is a list of steps, one for each request that arrives; the last one repeats. A step is the name of an answer
 in answers.json, or a fault:
 
-    "openai-ok"                                an answer as the provider sends it
-    {"use": "openai-ok", "headers": {...}}     the same with these headers added
-    {"use": "openai-stream", "cut": 3}         a stream that loses its connection after three events
-    {"hold": "openai-ok"}                      read the request, answer when told to
-    "reset"                                    read the request, reset the connection
-    "hang"                                     read the request, never answer
+    "openai-ok"                                   an answer as the provider sends it
+    {"use": "openai-ok", "headers": {...}}        the same with these headers added
+    {"use": "openai-stream", "cut": 3}            a stream that loses its connection after three events
+    {"hold": "openai-ok"}                         read the request, answer when told to
+    {"new": "openai-busy", "again": "openai-ok"}  the one for a body not seen before, the other for one that was
+    "reset"                                       read the request, reset the connection
+    "hang"                                        read the request, never answer
 
 From Python it is a class that runs in a thread of its own. For other languages it is a process: one JSON command a
 line on stdin, one JSON line back on stdout.
@@ -69,6 +70,8 @@ class Upstream:
         try:
             while (request := await read_request(reader)) is not None:
                 step = self.script[min(len(self.seen), len(self.script) - 1)]
+                if "new" in step:
+                    step = step["again" if any(request["body"] == earlier["body"] for earlier in self.seen) else "new"]
                 self.seen.append(request)
                 await self._play(step, reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):

@@ -106,7 +106,7 @@ for (const sdk of sdks) {
 
   test(`${name}: twenty calls at once all come through`, async (t) => {
     const { upstream, backstop } = await rig(t);
-    await upstream.play(...Array(20).fill(`${name}-busy`), `${name}-ok`);
+    await upstream.play({ new: `${name}-busy`, again: `${name}-ok` });
     const calls = Array.from({ length: 20 }, (_, n) => sdk.ask(sdk.base(backstop.url), `call ${n}`));
     assert.deepEqual(await Promise.all(calls), Array(20).fill(GOOD));
     assert.equal((await upstream.seen()).length, 40);

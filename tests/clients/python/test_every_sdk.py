@@ -138,7 +138,7 @@ def test_a_large_prompt_arrives_whole_on_every_attempt(sdk, upstream, backstop):
 
 @blocking_sdk
 def test_twenty_calls_at_once_all_come_through(sdk, upstream, backstop):
-    upstream.play(*[f"{sdk.dialect}-busy"] * 20, f"{sdk.dialect}-ok")
+    upstream.play({"new": f"{sdk.dialect}-busy", "again": f"{sdk.dialect}-ok"})
     prompts = [f"call {n}" for n in range(20)]
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda prompt: sdk.ask(sdk.base(backstop.url), prompt), prompts))
