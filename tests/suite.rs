@@ -10,3 +10,5 @@ mod hints;
 mod safety;
 /// Seeded runs of the retry policy against a model upstream in virtual time.
 mod simulation;
+/// Streams as providers send them, whole, cut and with errors in them, through the watch and the verdict.
+mod streams;

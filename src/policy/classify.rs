@@ -43,6 +43,8 @@ pub enum Evidence<'a> {
     Answer(Answer<'a>),
     /// No whole answer.
     Failure(&'a TransportError),
+    /// An error event in a stream.
+    Stream(StreamEvidence<'a>),
 }
 
 /// An answer to look at.
@@ -80,12 +82,42 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// An error event in a stream that began with a 2xx.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamEvidence<'a> {
+    /// The dialect of the route.
+    pub dialect: Dialect,
+    /// The headers of the answer.
+    pub headers: &'a HeaderMap,
+    /// The JSON of the event.
+    pub data: &'a [u8],
+    /// When the answer arrived, by our clock.
+    pub now: SystemTime,
+}
+
 /// Evidence → verdict. Pure; the same evidence gives the same verdict.
 pub fn classify(evidence: Evidence<'_>, rules: &[Rule]) -> Verdict {
     match evidence {
         Evidence::Failure(error) => failed(error),
         Evidence::Answer(answer) => classify_answer(&answer, &answer.facts(), rules),
+        Evidence::Stream(event) => stream_error(&event, rules),
     }
+}
+
+/// An error event is judged as an error told inside a 2xx. What it does not name more closely is a `stream_error`.
+fn stream_error(event: &StreamEvidence<'_>, rules: &[Rule]) -> Verdict {
+    let StreamEvidence { dialect, headers, data: body, now } = *event;
+    let answer = Answer { dialect, model_call: true, status: StatusCode::OK, headers, body, whole: true, now };
+    let facts = AnswerFacts { shape: Shape::Json, error: true, ..AnswerFacts::default() };
+    let verdict = classify_answer(&answer, &facts, rules);
+    let reason = if verdict.reason == Reason::ServerError { Reason::StreamError } else { verdict.reason };
+    Verdict { reason, ..verdict }
+}
+
+/// A stream that came to a natural end without content, as an answer without content is judged. `malformed`: what the
+/// model wrote was a tool call that the provider could not use.
+pub fn empty_stream(malformed: bool) -> Verdict {
+    verdict(Class::Recoverable, Reason::Empty, if malformed { "malformed tool call" } else { "no content" })
 }
 
 /// [`classify`] for an answer whose facts ([`Answer::facts`]) are wanted for more than the verdict: the body is read once.
@@ -205,8 +237,8 @@ impl<'a> Seen<'a> {
             Shape::Truncated if media == Media::Json => unread(Reason::Protocol, "truncated JSON"),
             Shape::Other if media == Media::Json => unread(Reason::Protocol, "invalid JSON"),
             Shape::Truncated | Shape::Other => success(),
-            Shape::Json if facts.malformed => verdict(Class::Recoverable, Reason::Empty, "malformed tool call"),
-            Shape::Json if facts.content == Content::Absent => verdict(Class::Recoverable, Reason::Empty, "no content"),
+            Shape::Json if facts.malformed => empty_stream(true),
+            Shape::Json if facts.content == Content::Absent => empty_stream(false),
             Shape::Json => success(),
         }
     }

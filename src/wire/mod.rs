@@ -9,3 +9,7 @@ pub mod headers;
 pub mod hints;
 pub mod hop;
 pub mod loose;
+pub mod ndjson;
+pub mod sse;
+
+mod held;

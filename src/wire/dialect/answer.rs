@@ -57,9 +57,9 @@ pub struct AnswerFacts<'a> {
 }
 
 /// Ends that mean that the model had its say: an answer without content that ended so is an empty one.
-const NATURAL_ENDS: [&str; 6] = ["stop", "STOP", "end_turn", "tool_calls", "tool_use", "completed"];
+pub(super) const NATURAL_ENDS: [&str; 6] = ["stop", "STOP", "end_turn", "tool_calls", "tool_use", "completed"];
 /// Ends that mean that what the model wrote could not be used.
-const MALFORMED_ENDS: [&str; 3] = ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"];
+pub(super) const MALFORMED_ENDS: [&str; 3] = ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"];
 
 impl<'a> AnswerFacts<'a> {
     /// Reads a whole body, content encoding undone.

@@ -6,6 +6,7 @@ pub mod endpoints;
 pub mod errors;
 pub mod form;
 pub mod limits;
+pub mod stream;
 pub mod usage;
 pub mod words;
 
