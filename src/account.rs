@@ -112,7 +112,9 @@ impl Drop for Account {
             self.metrics.stream(&self.upstream, end);
         }
         match &self.spent {
-            Some((Some(usage), model)) => self.metrics.tokens(&self.upstream, model, usage.input, usage.output, usage.cached),
+            Some((Some(usage), model)) => {
+                self.metrics.tokens(&self.upstream, model, usage.input, usage.output, usage.cached)
+            }
             Some((None, _)) => self.metrics.usage_unknown(&self.upstream),
             None => {}
         }

@@ -15,7 +15,7 @@ use hyper::body::Body;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::after;
-use crate::policy::classify::{self, Answer as Seen, Evidence, Rule, StreamEvidence, classify, classify_answer};
+use crate::policy::classify::{self, Answer as Seen, Evidence, Rule, StreamEvidence, classify_answer};
 use crate::policy::failure::{Kind, Phase, TransportError};
 use crate::policy::verdict::Verdict;
 use crate::upstream::ResponseBody;
@@ -160,7 +160,7 @@ impl Answer {
 
     /// What this answer means, and what it cost.
     pub fn judge(&self, dialect: Dialect, model_call: bool, rules: &[Rule]) -> (Verdict, Option<Cost>) {
-        if let Some(failed) = self.judge_stream(dialect) {
+        if let Some(failed) = self.judge_stream(dialect, rules) {
             return failed;
         }
         let raw = self.bytes();
@@ -181,14 +181,14 @@ impl Answer {
     }
 
     /// A stream that failed while it was held. What it cost is known so far.
-    fn judge_stream(&self, dialect: Dialect) -> Option<(Verdict, Option<Cost>)> {
+    fn judge_stream(&self, dialect: Dialect, rules: &[Rule]) -> Option<(Verdict, Option<Cost>)> {
         let watch = self.watch.as_ref().filter(|_| !self.held.is_empty())?;
         let verdict = match watch.error() {
-            Some(error) if self.shielded || !error.after_content => classify(
+            Some(error) if self.shielded || !error.after_content => classify::classify(
                 Evidence::Stream(StreamEvidence { dialect, headers: &self.headers, data: &error.data, now: self.at }),
-                &[],
+                rules,
             ),
-            None if watch.is_malformed() && !watch.has_content() || watch.is_empty_answer() => classify::empty_stream(),
+            None if watch.is_malformed() || watch.is_empty_answer() => classify::empty_stream(watch.is_malformed()),
             _ => return None,
         };
         let cost = watch.usage().map(|usage| Cost { usage, model: watch.model().unwrap_or_default().to_owned() });

@@ -290,8 +290,8 @@ impl Attempts {
         let (reply, verdict) = match self.in_hand.take() {
             Some((answer, verdict)) => (Reply::Upstream(answer), verdict),
             None => {
-                let message =
-                    story::deadline(&self.call, self.made, verdict.ambiguous && self.effect() == Effect::Creates);
+                let unknown_outcome = verdict.ambiguous && self.effect() == Effect::Creates;
+                let message = story::deadline(&self.call, self.made, unknown_outcome);
                 (Reply::Local(LocalReply::new(Fault::DeadlineExceeded, message)), verdict.clone())
             }
         };

@@ -15,8 +15,8 @@ use hyper::body::{Body, Incoming};
 use tokio::time::{Instant, timeout};
 
 use crate::admission::memory::Fingerprint;
-use crate::clock::after;
 use crate::answer::Holding;
+use crate::clock::after;
 use crate::config::{self, Config, StreamMode};
 use crate::policy::safety::{self, Effect};
 use crate::reply::{Fault, LocalReply};
@@ -107,7 +107,9 @@ impl Call {
         let upstream = &route.upstream.config;
         let target = target(upstream, route.target);
         let route = Route { target, ..route };
-        let retry = &route.upstream.config.retry;
+        let settings = &route.upstream.config;
+        let (retry, stream) = (&settings.retry, settings.stream);
+        let shield = client::shield(&parts.headers).unwrap_or(stream.mode == StreamMode::Shield);
         let credential =
             credential::presented(&parts.headers, parts.uri.query()).map(<[u8]>::to_vec).unwrap_or_default();
         let call = Call {
@@ -117,10 +119,7 @@ impl Call {
             max_attempts: client::max_attempts(&parts.headers).unwrap_or(retry.max_attempts),
             upgrade: parts.version == Version::HTTP_11 && hop::upgrade(&parts.headers).is_some(),
             model_call: safety::is_model_call(route.dialect, &parts.method, route.target.path()),
-            holding: match (shield, route.upstream.config.stream.hold, route.upstream.config.timeouts.stream_first_event) {
-                (true, _, first_event) => Holding::to_end(first_event),
-                (false, bytes, first_event) => Holding::to_content(bytes, first_event),
-            },
+            holding: holding(shield, settings),
             beat: None,
             repeats: client::repeats_itself(&parts.headers),
             http11: parts.version == Version::HTTP_11,
@@ -132,13 +131,14 @@ impl Call {
             body,
             credential,
         };
-        let beat = call.route.upstream.config.stream.heartbeat.or(shield.then_some(SHIELD_BEAT));
+        let beat = stream.heartbeat.or(shield.then_some(SHIELD_BEAT));
         Ok(Call { beat: beat.filter(|_| call.asks_stream()), ..call })
     }
 
     /// The client asked for a stream. Its body is looked into for that: not on the way of calls that have no use for it.
     fn asks_stream(&self) -> bool {
-        form::streams(self.route.target.path()) || self.model_call && self.decoded().is_some_and(|body| form::asks_stream(&body))
+        form::streams(self.route.target.path())
+            || self.model_call && self.decoded().is_some_and(|body| form::asks_stream(&body))
     }
 
     /// The body for one more attempt; `None`: it was sent, and there is no copy.
@@ -184,6 +184,11 @@ impl Call {
         let decoded = encoding::decode(&self.headers, &raw, LOOK_LIMIT)?;
         (!decoded.cut).then_some(decoded.body)
     }
+}
+
+fn holding(shield: bool, upstream: &config::Upstream) -> Holding {
+    let first_event = upstream.timeouts.stream_first_event;
+    if shield { Holding::to_end(first_event) } else { Holding::to_content(upstream.stream.hold, first_event) }
 }
 
 /// How long a call may take up to the head of its answer: the client's word, the config's, and never past the client's patience.

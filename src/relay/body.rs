@@ -88,7 +88,9 @@ impl OutBody {
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         loop {
             match &mut self.rest {
-                Rest::Nothing => return Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))),
+                Rest::Nothing => {
+                    return Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))));
+                }
                 Rest::Plain(plain) => return plain.poll(cx),
                 Rest::Stream(stream) => {
                     return Poll::Ready(match ready!(stream.poll(cx)) {
@@ -110,9 +112,10 @@ impl OutBody {
                 }
                 Rest::Waiting(waiting) => match ready!(waiting.poll(cx, self.account.as_deref_mut())) {
                     Ok(beat) => return Poll::Ready(Some(Ok(Frame::data(beat)))),
-                    Err(body) => {
-                        self.held = body.held;
-                        self.rest = body.rest;
+                    Err(mut body) => {
+                        self.held = std::mem::take(&mut body.held);
+                        self.trailers = body.trailers.take();
+                        self.rest = std::mem::replace(&mut body.rest, Rest::Nothing);
                         if let Some(bytes) = self.held.next() {
                             return Poll::Ready(Some(Ok(Frame::data(bytes))));
                         }
@@ -158,7 +161,10 @@ impl Body for OutBody {
     type Data = Bytes;
     type Error = TransportError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let this = &mut *self;
         let frame = match this.held.next() {
             Some(bytes) => Some(Ok(Frame::data(bytes))),

@@ -45,16 +45,20 @@ pub struct Passing {
 /// Send what the call came to.
 pub fn relay(opening: Opening, passing: &Passing, mut account: Account) -> Response<OutBody> {
     let (outcome, attempts) = (opening.outcome, opening.attempts);
+    let mut raised = false;
     let mut response = match opening.reply {
         Reply::Local(local) => local.render(passing.dialect).map(|bytes| OutBody::held(vec![bytes], None)),
         Reply::Upstream(answer) => {
             if answer.is_stream() {
                 account.streams();
             }
-            from_upstream(*answer, outcome, opening.verdict.as_ref(), passing)
+            let own = answer.status;
+            let response = from_upstream(*answer, outcome, opening.verdict.as_ref(), passing);
+            raised = response.status() != own;
+            response
         }
     };
-    if opening.no_retry {
+    if opening.no_retry || raised {
         reply::no_retry(response.headers_mut());
     }
     send(response, outcome, attempts, account)
@@ -87,7 +91,8 @@ fn send(response: Response<OutBody>, outcome: Outcome, attempts: u32, mut accoun
 
 fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, passing: &Passing) -> Response<OutBody> {
     let limits = &passing.limits;
-    let first = if answer.is_stream() && answer.held.is_empty() { limits.stream_first_event } else { limits.stream_idle };
+    let first =
+        if answer.is_stream() && answer.held.is_empty() { limits.stream_first_event } else { limits.stream_idle };
     let watched = answer.watch.is_some();
     let rest = match (answer.watch, answer.rest) {
         (Some(watch), rest) => Rest::Stream(Watched::new(rest, watch, limits.stream_idle, passing.beat)),
@@ -95,7 +100,7 @@ fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, pa
         (None, None) => Rest::Nothing,
     };
     let mut response = Response::new(OutBody::coming(answer.held, answer.trailers, rest));
-    *response.status_mut() = status(answer.status, outcome, verdict);
+    *response.status_mut() = status(answer.status, watched, outcome, verdict);
     // A stream may get last words of ours, for which a declared length has no room.
     let sized = |name: &HeaderName| watched && name == CONTENT_LENGTH;
     *response.headers_mut() = hop::end_to_end(HeaderMap::new(), &answer.headers, sized);
@@ -104,15 +109,18 @@ fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, pa
 }
 
 /// The upstream's own status; but a failure told inside a 2xx that could not be got past takes the one that it names, so
-/// that SDKs raise.
-fn status(own: StatusCode, outcome: Outcome, verdict: Option<&Verdict>) -> StatusCode {
-    let failed = matches!(outcome, Outcome::Exhausted | Outcome::Deadline);
-    let bad = verdict.is_some_and(|verdict| verdict.class == Class::Transient);
-    if !(failed && bad && own.is_success()) {
+/// that SDKs raise. A terminal one in a plain body is passed on as it is; in a stream, some SDKs would not even notice it.
+fn status(own: StatusCode, stream: bool, outcome: Outcome, verdict: Option<&Verdict>) -> StatusCode {
+    let Some(verdict) = verdict.filter(|_| own.is_success()) else { return own };
+    let failed = match outcome {
+        Outcome::Exhausted | Outcome::Deadline => verdict.class == Class::Transient,
+        Outcome::Terminal => stream && verdict.class != Class::Success,
+        _ => false,
+    };
+    if !failed {
         return own;
     }
-    let named = verdict.and_then(|verdict| verdict.named_status).and_then(|status| StatusCode::from_u16(status).ok());
-    named.unwrap_or(StatusCode::BAD_GATEWAY)
+    verdict.named_status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(StatusCode::BAD_GATEWAY)
 }
 
 /// The headers that every proxied answer carries.

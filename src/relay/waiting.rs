@@ -59,8 +59,14 @@ impl Waiting {
                 return from_upstream(*answer, opening.outcome, opening.verdict.as_ref(), &self.passing).into_body();
             }
             Reply::Upstream(answer) if opening.outcome == Outcome::Success => {
-                tracing::warn!(status = answer.status.as_u16(), "a stream was asked for and none came, after heartbeats had begun");
-                teller.error_event("stream_interrupted", "a stream was asked for, and the upstream answered with a plain body")
+                tracing::warn!(
+                    status = answer.status.as_u16(),
+                    "a stream was asked for and none came, after heartbeats had begun"
+                );
+                teller.error_event(
+                    "stream_interrupted",
+                    "a stream was asked for, and the upstream answered with a plain body",
+                )
             }
             Reply::Upstream(answer) => {
                 let raw = answer.bytes();

@@ -80,7 +80,11 @@ impl Watched {
             ready!(self.timer.as_mut().poll(cx));
             let now = Instant::now();
             if now >= after(self.heard, self.patience()) {
-                return Poll::Ready(if self.is_over() { self.ended(None) } else { self.lost(StreamEnd::Stalled, None) });
+                return Poll::Ready(if self.is_over() {
+                    self.ended(None)
+                } else {
+                    self.lost(StreamEnd::Stalled, None)
+                });
             }
             let due = self.beat.is_some_and(|beat| now >= after(self.said, beat));
             self.said = if due { now } else { self.said };
@@ -125,13 +129,23 @@ impl Watched {
     fn lost(&mut self, end: StreamEnd, error: Option<TransportError>) -> Step {
         self.rest = None;
         let (kind, message) = match end {
-            StreamEnd::Stalled => ("stream_stalled", format!(
-                "the upstream's stream stalled: nothing came for {} (timeouts.stream_idle); what came before is not the whole answer",
-                humantime::format_duration(self.idle)
-            )),
-            _ => ("stream_interrupted", "the upstream's stream was cut before its end; what came before is not the whole answer".into()),
+            StreamEnd::Stalled => (
+                "stream_stalled",
+                format!(
+                    "the upstream's stream stalled: nothing came for {} (timeouts.stream_idle); what came before is not the whole answer",
+                    humantime::format_duration(self.idle)
+                ),
+            ),
+            _ => (
+                "stream_interrupted",
+                "the upstream's stream was cut before its end; what came before is not the whole answer".into(),
+            ),
         };
-        tracing::warn!(kind, cause = error.as_ref().map(tracing::field::display), "a stream was lost after its first content");
+        tracing::warn!(
+            kind,
+            cause = error.as_ref().map(tracing::field::display),
+            "a stream was lost after its first content"
+        );
         let event = self.watch.error_event(kind, &message);
         if event.is_empty() {
             return Step::Broken(end, error.unwrap_or_else(|| super::body::stalled(self.idle)));

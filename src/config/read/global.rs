@@ -271,7 +271,11 @@ pub(super) fn stream(cx: &Context<'_>, node: &Node) -> Option<Stream> {
     let heartbeat = s.duration("heartbeat");
     let hold = s.size("hold");
     s.finish();
-    Some(Stream { mode: mode?, heartbeat: heartbeat.map(|beat| Some(beat).filter(|beat| !beat.is_zero()))?, hold: hold? })
+    Some(Stream {
+        mode: mode?,
+        heartbeat: heartbeat.map(|beat| Some(beat).filter(|beat| !beat.is_zero()))?,
+        hold: hold?,
+    })
 }
 
 /// Whoever reaches the listener uses the credentials behind it: from other machines only with a key.
