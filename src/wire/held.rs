@@ -1,7 +1,7 @@
 //! Bytes held over from one piece of a stream to the next, up to a bound.
 
 /// Room that is kept for the next event; more is given back.
-const KEPT: usize = 1024;
+const KEPT: usize = 512;
 /// What is kept of bytes that are too many: enough to know what they were.
 const STUB: usize = 128;
 

@@ -29,13 +29,18 @@ pub enum Form {
 impl Form {
     /// The form of an answer to a call of this path, in this dialect, with a body of this kind.
     pub fn of(dialect: Dialect, path: &str, media: Media) -> Form {
-        let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
-        // Without a content type, or with one that means nothing, the path must do.
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let form = match media {
-            Media::Stream | Media::Unstated | Media::Text => Form::by_path(dialect, path),
+            Media::Stream | Media::Unstated | Media::Text => Form::by_path(dialect, path.trim_end_matches('/')),
             Media::Json | Media::Html | Media::Binary => Form::Opaque,
         };
-        if form == Form::Events && media != Media::Stream { Form::Opaque } else { form }
+        // Without a content type that says so, only a path that can't mean anything else makes it a stream.
+        match form {
+            _ if media == Media::Stream => form,
+            Form::Events | Form::Objects => Form::Opaque,
+            Form::Generate if !query.contains("alt=sse") => Form::Opaque,
+            form => form,
+        }
     }
 
     fn by_path(dialect: Dialect, path: &str) -> Form {
@@ -100,14 +105,12 @@ impl Form {
         Said { content: !error, error, marker, ..Said::default() }
     }
 
-    /// JSON that stands bare between events: the client sees nothing in it, but if it is an error it is why the stream
-    /// ends.
+    /// JSON that stands bare between events: a client of the standard sees nothing in it, but if it is an error it is why
+    /// the stream ends.
     fn raw(self, json: &[u8]) -> Option<Said<'_>> {
         let root: Root<'_> = parse(json)?;
-        if root.is_error() {
-            return Some(Said::new(root));
-        }
-        (self == Form::Events).then(|| Said { content: true, ..Said::default() })
+        let error = root.is_error();
+        Some(if error { Said::new(root) } else { Said { content: true, bare: true, ..Said::default() } })
     }
 }
 
@@ -148,6 +151,9 @@ mod tests {
             (Gemini, "/v1/publishers/anthropic/models/m:streamRawPredict", Media::Stream, Form::Messages),
             (Gemini, "/v1/publishers/mistralai/models/m:streamRawPredict", Media::Stream, Form::Chat),
             (Gemini, "/v1beta/interactions", Media::Stream, Form::Events),
+            (Gemini, "/v1beta/models/m:streamGenerateContent", Media::Unstated, Form::Opaque),
+            (Gemini, "/v1beta/models/m:streamGenerateContent?key=k&alt=sse", Media::Unstated, Form::Generate),
+            (OpenAi, "/api/chat", Media::Text, Form::Opaque),
             (OpenAi, "", Media::Unstated, Form::Opaque),
         ] {
             assert_eq!(Form::of(dialect, path, media), form, "{dialect:?} {path} {media:?}");

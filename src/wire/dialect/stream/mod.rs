@@ -80,6 +80,7 @@ impl Watch {
     /// Takes the next piece. Returns how many of its bytes stand before the last point between two events: what comes
     /// after belongs to one whose end is still to come. (Of a stream that is not looked into: all of them.)
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
+        self.recognise(bytes);
         let Watch { form, scan, facts } = self;
         match scan {
             Scan::Events(scanner) => scanner.feed(bytes, |event| facts.event(*form, &event)),
@@ -102,10 +103,22 @@ impl Watch {
         }
     }
 
+    /// `/api/chat` is a name that many a server gives to events of its own: what begins like no object is of that kind.
+    fn recognise(&mut self, bytes: &[u8]) {
+        if let Scan::Lines(scanner) = &self.scan
+            && scanner.is_blank()
+            && bytes.trim_ascii_start().first().is_some_and(|first| *first != b'{')
+        {
+            (self.form, self.scan) = (Form::Events, Scan::Events(Box::default()));
+        }
+    }
+
     /// The form is known, so that an end without [`Self::is_complete`] is a loss, and what comes before content can be
     /// held back. Otherwise the first event counts as content and any end as a good one.
     pub fn is_known(&self) -> bool {
-        !matches!(self.form, Form::Events | Form::Opaque)
+        // Objects where events were expected: a server with a form of its own.
+        let other = self.facts.bare && !self.facts.events;
+        !other && !matches!(self.form, Form::Events | Form::Opaque)
     }
 
     /// Something that is meant for the client has come: text, thoughts, a part of a tool call, a refusal, sound, pictures.
@@ -175,6 +188,11 @@ impl Watch {
         }
     }
 
+    /// An empty line does no harm here: between two server-sent events. (Objects that come one a line take none.)
+    pub fn takes_beat(&self) -> bool {
+        matches!(self.scan, Scan::Events(_)) && self.is_between()
+    }
+
     /// What ends an event that was cut off, so that one of ours stands by itself: send it before [`Self::error_event`].
     pub fn closing(&self) -> &'static [u8] {
         match &self.scan {
@@ -211,6 +229,9 @@ impl Watch {
 struct Facts {
     content: bool,
     marker: bool,
+    /// An event has come; JSON that is none has come.
+    events: bool,
+    bare: bool,
     /// The last event was too large to look at.
     unseen: bool,
     turns: Turns,
@@ -222,6 +243,7 @@ struct Facts {
 
 impl Facts {
     fn event(&mut self, form: Form, event: &Event<'_>) {
+        self.events |= !matches!(event.data, Data::Raw(_));
         let Some(said) = form.read(event.name, &event.data, !self.content) else {
             return;
         };
@@ -233,20 +255,18 @@ impl Facts {
     }
 
     fn failed(&mut self, data: &Data<'_>) {
-        if self.error.is_some() {
-            return;
-        }
-        let (Data::Whole(data) | Data::Raw(data)) = *data else {
-            self.error = Some(Box::new(StreamError { data: Vec::new(), after_content: self.content }));
-            return;
+        let data: &[u8] = match *data {
+            Data::Whole(data) | Data::Raw(data) if data.len() <= MAX_ERROR => data,
+            _ => b"",
         };
-        let kept = if data.len() <= MAX_ERROR { data } else { b"" };
-        self.error = Some(Box::new(StreamError { data: kept.to_vec(), after_content: self.content }));
+        let after_content = self.content;
+        self.error.get_or_insert_with(|| Box::new(StreamError { data: data.to_vec(), after_content }));
     }
 
     fn take(&mut self, said: Said<'_>) {
         self.content |= said.content && !said.error;
         self.marker |= said.marker;
+        self.bare |= said.bare;
         self.turns.join(said.turns);
         if let Some(counts) = said.counts {
             self.counts.merge(counts);

@@ -15,6 +15,8 @@ pub struct Said<'a> {
     pub error: bool,
     /// Nothing comes after it.
     pub marker: bool,
+    /// It is no event, but JSON that stands bare in the stream.
+    pub bare: bool,
     /// What ended in it.
     pub turns: Turns,
     /// The model that answers.
