@@ -95,7 +95,7 @@ impl Answer {
         if full && holding.whole {
             tracing::warn!(limit = holding.bytes, "a shielded stream is too long to be held; it goes on as relay");
         }
-        full || watch.error().is_some() || watch.ended() == Ended::Marker || !holding.whole && watch.has_content()
+        full || watch.is_over() || !holding.whole && (watch.has_content() || watch.ended() != Ended::No)
     }
 
     /// What the dialect calls the end of a stream has come.

@@ -141,8 +141,9 @@ fn faults_of_syntax_name_the_line() {
 
 #[test]
 fn all_faults_are_told_at_once_and_each_once() {
-    let told =
-        faults("[retry]\nmax_attempts = 0\njitter = \"some\"\n[timeouts]\nconect = \"1s\"\n[stream]\nhold = \"1MB\"\n");
+    let told = faults(
+        "[retry]\nmax_attempts = 0\njitter = \"some\"\n[timeouts]\nconect = \"1s\"\n[admission]\nadaptive = true\n",
+    );
     let lines: Vec<_> = told.lines().collect();
     assert_eq!(lines.len(), 4, "{told}");
     assert_eq!(lines[0], "backstop.toml:2: retry.max_attempts: found 0, expected a whole number from 1 to 100");
@@ -151,7 +152,10 @@ fn all_faults_are_told_at_once_and_each_once() {
         "backstop.toml:3: retry.jitter: found \"some\", expected one of \"full\", \"equal\", \"additive\", \"none\""
     );
     assert_eq!(lines[2], "backstop.toml:5: timeouts.conect: unknown key; did you mean `connect`?");
-    assert_eq!(lines[3], "backstop.toml:7: stream.hold: not available yet; the one value that works now is \"0B\"");
+    assert_eq!(
+        lines[3],
+        "backstop.toml:7: admission.adaptive: not available yet; the one value that works now is false"
+    );
 }
 
 #[test]
@@ -173,8 +177,6 @@ fn what_was_meant_is_suggested() {
 #[test]
 fn features_to_come_are_checked_and_refused() {
     for text in [
-        "[stream]\nmode = \"shield\"\n",
-        "[stream]\nheartbeat = \"1s\"\n",
         "[breaker]\nenabled = true\n",
         "[admission]\nadaptive = true\n",
         "[admission]\nrequests_per_second = 1\n",

@@ -15,7 +15,7 @@ use crate::clock::after;
 use crate::metrics::StreamEnd;
 use crate::policy::failure::TransportError;
 use crate::upstream::ResponseBody;
-use crate::wire::dialect::stream::{Ended, Watch};
+use crate::wire::dialect::stream::Watch;
 
 /// After its end marker a stream may stay open so long: some servers never close.
 const GRACE: Duration = Duration::from_secs(2);
@@ -89,24 +89,19 @@ impl Watched {
             let due = self.beat.is_some_and(|beat| now >= after(self.said, beat));
             self.said = if due { now } else { self.said };
             self.set_timer();
-            if due && self.watch.is_between() {
+            if due && self.watch.takes_beat() {
                 return Poll::Ready(Step::Frame(Frame::data(Bytes::from_static(BEAT))));
             }
         }
     }
 
     fn patience(&self) -> Duration {
-        if self.is_over() { GRACE } else { self.idle }
-    }
-
-    /// The end marker has come, or an error, which ends a stream as well.
-    fn is_over(&self) -> bool {
-        self.watch.ended() == Ended::Marker || self.watch.error().is_some()
+        if self.watch.is_over() { GRACE } else { self.idle }
     }
 
     fn set_timer(&mut self) {
         let end = after(self.heard, self.patience());
-        let beat = self.beat.filter(|_| !self.is_over()).map(|beat| after(self.said, beat));
+        let beat = self.beat.filter(|_| !self.watch.is_over()).map(|beat| after(self.said, beat));
         self.timer.as_mut().reset(beat.map_or(end, |beat| beat.min(end)));
     }
 

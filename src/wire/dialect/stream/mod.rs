@@ -144,6 +144,12 @@ impl Watch {
         }
     }
 
+    /// Nothing more is to be expected: the marker has come, or an error, which ends a stream as well. A reason to stop is
+    /// none yet where it can stand on every chunk (Gemini).
+    pub fn is_over(&self) -> bool {
+        self.facts.marker || self.facts.error.is_some()
+    }
+
     /// If the body ends here, the answer is whole: no error, and the end was told (or the form has none that is known).
     pub fn is_complete(&self) -> bool {
         let ended = !self.is_known() || self.ended() != Ended::No;
