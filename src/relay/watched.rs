@@ -80,7 +80,7 @@ impl Watched {
             ready!(self.timer.as_mut().poll(cx));
             let now = Instant::now();
             if now >= after(self.heard, self.patience()) {
-                return Poll::Ready(if self.is_over() {
+                return Poll::Ready(if self.watch.is_complete() || self.watch.is_over() {
                     self.ended(None)
                 } else {
                     self.lost(StreamEnd::Stalled, None)
