@@ -111,7 +111,21 @@ fn stream_error(event: &StreamEvidence<'_>, rules: &[Rule]) -> Verdict {
     let facts = AnswerFacts { shape: Shape::Json, error: true, ..AnswerFacts::default() };
     let verdict = classify_answer(&answer, &facts, rules);
     let reason = if verdict.reason == Reason::ServerError { Reason::StreamError } else { verdict.reason };
-    Verdict { reason, ..verdict }
+    // Some SDKs do not raise on an error event, but all do on a status.
+    let named_status = verdict.named_status.or_else(|| status_of(reason));
+    Verdict { reason, named_status, ..verdict }
+}
+
+/// The status that goes with a reason that no waiting betters.
+fn status_of(reason: Reason) -> Option<u16> {
+    match reason {
+        Reason::QuotaExhausted | Reason::RateLimited => Some(429),
+        Reason::Auth => Some(401),
+        Reason::NotFound => Some(404),
+        Reason::TooLarge => Some(413),
+        Reason::BadRequest | Reason::Other => Some(400),
+        _ => None,
+    }
 }
 
 /// A stream that came to a natural end without content, as an answer without content is judged. `malformed`: what the
@@ -190,7 +204,10 @@ impl<'a> Seen<'a> {
         let guess = error.sense(error.status.unwrap_or(502));
         let named = error.status.or_else(|| guess.map(|s| s.meaning.status(self.answer.dialect.overloaded_status())));
         let status = named.unwrap_or(502);
-        let verdict = Verdict { named_status: Some(status), ..self.error(status, error, error.sense(status)) };
+        let verdict = self.error(status, error, error.sense(status));
+        // What is passed on at once is passed on as it is, unless it names a status by number.
+        let told = if verdict.class == Class::Terminal { error.status } else { Some(status) };
+        let verdict = Verdict { named_status: told, ..verdict };
         match named {
             Some(_) => verdict,
             None => Verdict { unknown: true, rule: "error of no known kind inside a 2xx", ..verdict },

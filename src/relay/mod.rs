@@ -100,7 +100,7 @@ fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, pa
         (None, None) => Rest::Nothing,
     };
     let mut response = Response::new(OutBody::coming(answer.held, answer.trailers, rest));
-    *response.status_mut() = status(answer.status, watched, outcome, verdict);
+    *response.status_mut() = status(answer.status, outcome, verdict);
     // A stream may get last words of ours, for which a declared length has no room.
     let sized = |name: &HeaderName| watched && name == CONTENT_LENGTH;
     *response.headers_mut() = hop::end_to_end(HeaderMap::new(), &answer.headers, sized);
@@ -109,18 +109,14 @@ fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, pa
 }
 
 /// The upstream's own status; but a failure told inside a 2xx that could not be got past takes the one that it names, so
-/// that SDKs raise. A terminal one in a plain body is passed on as it is; in a stream, some SDKs would not even notice it.
-fn status(own: StatusCode, stream: bool, outcome: Outcome, verdict: Option<&Verdict>) -> StatusCode {
-    let Some(verdict) = verdict.filter(|_| own.is_success()) else { return own };
-    let failed = match outcome {
-        Outcome::Exhausted | Outcome::Deadline => verdict.class == Class::Transient,
-        Outcome::Terminal => stream && verdict.class != Class::Success,
-        _ => false,
-    };
-    if !failed {
-        return own;
+/// that SDKs raise: 502 if it names none and would have passed with time.
+fn status(own: StatusCode, outcome: Outcome, verdict: Option<&Verdict>) -> StatusCode {
+    let Some(verdict) = verdict.filter(|_| own.is_success() && outcome != Outcome::Success) else { return own };
+    match verdict.named_status.and_then(|status| StatusCode::from_u16(status).ok()) {
+        Some(named) => named,
+        None if verdict.class == Class::Transient => StatusCode::BAD_GATEWAY,
+        None => own,
     }
-    verdict.named_status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(StatusCode::BAD_GATEWAY)
 }
 
 /// The headers that every proxied answer carries.
