@@ -286,8 +286,9 @@ const ERROR_ROWS: &[ErrorRow] = &[
         529,
         false,
     ),
-    (r#"{"error":{"type":"invalid_request_error","message":"m"}}"#, Class::Terminal, Reason::BadRequest, 400, false),
-    (r#"{"error":{"code":"insufficient_quota","message":"m"}}"#, Class::Terminal, Reason::QuotaExhausted, 429, false),
+    (r#"{"error":{"type":"invalid_request_error","message":"m"}}"#, Class::Terminal, Reason::BadRequest, 0, false),
+    (r#"{"error":{"code":"insufficient_quota","message":"m"}}"#, Class::Terminal, Reason::QuotaExhausted, 0, false),
+    (r#"{"error":{"code":401,"message":"m"}}"#, Class::Terminal, Reason::Auth, 401, false),
     (
         r#"{"error":{"code":"tool_use_failed","message":"m","status_code":400}}"#,
         Class::Recoverable,
@@ -311,7 +312,8 @@ fn errors_inside_a_200() {
         let v = Case { dialect: Dialect::Anthropic, ..Case::new(200, body) }.verdict();
         assert_eq!(
             (v.class, v.reason, v.named_status, v.ambiguous),
-            (*class, *reason, Some(*named), *ambiguous),
+            // 0: a terminal one that names no status by number is passed on with its 200.
+            (*class, *reason, Some(*named).filter(|named| *named != 0), *ambiguous),
             "{body}"
         );
     }
