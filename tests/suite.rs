@@ -1,12 +1,26 @@
 //! The integration tests: one binary, a module a promise.
 
+/// A request that was sent and whose answer was lost: what creates something is not sent twice.
+mod ambiguous;
+/// The global token bucket: retries of all clients together never come faster than it allows.
+mod bucket;
 /// Evidence → verdict, on error answers as providers send them (`tests/fixtures/provider_errors.jsonl`) and on odd ones.
 mod classify;
 /// The command line, as a person runs it.
 mod cli;
+/// Upstream connections: kept, given up in time, and never a client's error when one has gone stale.
+mod connections;
+/// A call ends in time: by the config's deadline, the client's word, or before the client's own timer fires.
+mod deadlines;
 /// How long a provider asks us to wait, from each place where it may say so.
 mod hints;
+/// What is tried again, how often, and what the client gets in the end.
+mod retries;
 /// Which requests may be repeated after their answer was lost.
 mod safety;
 /// Seeded runs of the retry policy against a model upstream in virtual time.
 mod simulation;
+/// The upstream, the client and the Backstop between them that the tests of whole calls share.
+mod support;
+/// Waits in exact virtual time: never earlier than the provider said, never spread further than they should be.
+mod waits;
