@@ -33,7 +33,12 @@ async fn a_timeout_of_what_creates_is_ambiguous_too() {
 
 #[tokio::test(start_paused = true)]
 async fn what_creates_is_repeated_while_nothing_was_sent_or_done() {
-    for step in [Step::refuse(), limited("1"), busy(), Step::json(529, r#"{"error":{"type":"overloaded_error","message":"x"}}"#)] {
+    for step in [
+        Step::refuse(),
+        limited("1"),
+        busy(),
+        Step::json(529, r#"{"error":{"type":"overloaded_error","message":"x"}}"#),
+    ] {
         let bed = Bed::new("", [step, Step::json(200, r#"{"id":"file-1"}"#)]);
         let answer = bed.call(&post("/v1/files")).await;
         assert_eq!((answer.status, answer.attempts()), (200, 2));
@@ -52,10 +57,9 @@ async fn an_answer_that_may_be_a_gateways_is_passed_on_for_what_creates() {
 
 #[tokio::test(start_paused = true)]
 async fn always_repeats_what_creates_up_to_its_own_limit() {
-    for (attempts, toml) in [
-        (2, "[retry]\nambiguous = \"always\"\n"),
-        (3, "[retry]\nambiguous = \"always\"\nambiguous_attempts = 3\n"),
-    ] {
+    for (attempts, toml) in
+        [(2, "[retry]\nambiguous = \"always\"\n"), (3, "[retry]\nambiguous = \"always\"\nambiguous_attempts = 3\n")]
+    {
         let bed = Bed::new(toml, Step::close());
         let answer = bed.call(&post("/v1/files")).await;
         assert_eq!((bed.upstream.count(), answer.status), (attempts, 502));

@@ -76,7 +76,10 @@ async fn an_answer_that_is_being_delivered_is_never_cut() {
 
 #[tokio::test(start_paused = true)]
 async fn a_good_plain_answer_that_is_still_coming_at_the_deadline_is_passed_on() {
-    let long = Step::chunks("application/json", ["{\"choices\":[", "{\"message\":{\"content\":\"hi\"},", "\"finish_reason\":\"stop\"}", "]}"]);
+    let long = Step::chunks(
+        "application/json",
+        ["{\"choices\":[", "{\"message\":{\"content\":\"hi\"},", "\"finish_reason\":\"stop\"}", "]}"],
+    );
     let bed = Bed::new("[retry]\ndeadline = \"5s\"\n", long.pace(secs(3)));
     let answer = bed.call(&post(CHAT)).await;
     assert_eq!((answer.status, answer.whole), (200, true));

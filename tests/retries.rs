@@ -30,7 +30,10 @@ async fn each_status_is_tried_again_or_passed_on_by_its_class() {
         let answer = bed.call(&post(CHAT)).await;
         assert_eq!(bed.upstream.count(), attempts, "{status}");
         assert_eq!(answer.status, if attempts == 2 { 200 } else { status });
-        assert_eq!((answer.attempts(), answer.outcome()), (attempts, if attempts == 2 { "success" } else { "terminal" }));
+        assert_eq!(
+            (answer.attempts(), answer.outcome()),
+            (attempts, if attempts == 2 { "success" } else { "terminal" })
+        );
     }
 }
 
@@ -44,7 +47,8 @@ async fn the_schedule_doubles_from_a_second() {
 #[tokio::test(start_paused = true)]
 async fn when_attempts_run_out_the_last_answer_is_passed_on_byte_for_byte() {
     let odd = "{ \"error\" : {\"message\":\"caf\u{e9} \\u0041\" }}\n\n";
-    let last = Step::respond(503, &[("Content-Type", "application/json"), ("Request-Id", "req_last"), ("X-A", "")], odd);
+    let last =
+        Step::respond(503, &[("Content-Type", "application/json"), ("Request-Id", "req_last"), ("X-A", "")], odd);
     let bed = Bed::new("", [busy(), busy(), busy(), busy(), last]);
     let answer = bed.call(&post(CHAT)).await;
     assert_eq!((answer.status, answer.text(), answer.attempts()), (503, odd, 5));

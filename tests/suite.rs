@@ -12,8 +12,16 @@ mod cli;
 mod connections;
 /// A call ends in time: by the config's deadline, the client's word, or before the client's own timer fires.
 mod deadlines;
+/// What goes through goes through unchanged, both ways.
+mod fidelity;
+/// Requests that two parsers could read in two ways are turned away, with all that follows them.
+mod framing;
+/// Who may call, and what of a client's own never goes upstream.
+mod gate;
 /// How long a provider asks us to wait, from each place where it may say so.
 mod hints;
+/// Sizes and times beyond which a client is told so and let go.
+mod limits;
 /// What is tried again, how often, and what the client gets in the end.
 mod retries;
 /// Which requests may be repeated after their answer was lost.

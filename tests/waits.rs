@@ -15,8 +15,7 @@ async fn wait_after(toml: &str, first: Step, path: &str) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn a_hint_is_a_floor_and_a_tenth_of_it_at_most_comes_on_top() {
-    for (retry_after, floor, spread) in
-        [("2", ms(2000), ms(200)), ("0.5", ms(500), ms(100)), ("60", secs(60), secs(1)), ("0", ms(0), ms(100))]
+    for (retry_after, floor, spread) in [("2", ms(2000), ms(200)), ("0.5", ms(500), ms(100)), ("60", secs(60), secs(1))]
     {
         for _ in 0..20 {
             let wait = wait_after("", limited(retry_after), CHAT).await;
@@ -91,7 +90,7 @@ async fn a_wait_that_would_end_after_the_deadline_is_not_begun() {
 
 #[tokio::test(start_paused = true)]
 async fn nonsense_in_a_hint_falls_back_to_the_schedule() {
-    for nonsense in ["-5", "NaN", "soon", "", "1, 2"] {
+    for nonsense in ["0", "-5", "NaN", "soon", "", "1, 2"] {
         let wait = wait_after(EXACT, limited(nonsense), CHAT).await;
         assert!(wait >= ms(1000) && wait <= ms(1002), "{nonsense:?}: {wait:?}");
     }

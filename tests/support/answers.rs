@@ -11,7 +11,8 @@ pub const CHAT_BODY: &str = r#"{"id":"c1","object":"chat.completion","model":"m"
 pub const MESSAGE_BODY: &str = r#"{"id":"msg_t1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"Hello"}],"stop_reason":"end_turn","usage":{"input_tokens":10,"output_tokens":7}}"#;
 pub const GEMINI_BODY: &str =
     r#"{"candidates":[{"content":{"parts":[{"text":"Hello"}],"role":"model"},"finishReason":"STOP"}]}"#;
-pub const LIMITED_BODY: &str = r#"{"error":{"message":"rate limit reached","type":"requests","param":null,"code":"rate_limit_exceeded"}}"#;
+pub const LIMITED_BODY: &str =
+    r#"{"error":{"message":"rate limit reached","type":"requests","param":null,"code":"rate_limit_exceeded"}}"#;
 pub const BUSY_BODY: &str = r#"{"error":{"message":"busy","type":"server_error","param":null,"code":null}}"#;
 /// A request of a chat.
 pub const ASK: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;

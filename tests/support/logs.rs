@@ -1,10 +1,13 @@
-//! What is logged, caught at the lowest level.
+//! What is logged, caught at the lowest level. As in the program, libraries are left out.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::subscriber::{DefaultGuard, set_default};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry};
 
 /// Everything logged on this thread while it lives.
 #[derive(Clone, Default)]
@@ -13,12 +16,9 @@ pub struct Logs(Arc<Mutex<Vec<u8>>>);
 impl Logs {
     pub fn catch() -> (Logs, DefaultGuard) {
         let logs = Logs::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(logs.clone())
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .finish();
-        (logs, tracing::subscriber::set_default(subscriber))
+        let ours = filter_fn(|event| event.target().starts_with("backstop"));
+        let lines = fmt::layer().with_writer(logs.clone()).with_ansi(false).with_filter(ours);
+        (logs, set_default(Registry::default().with(lines)))
     }
 
     pub fn text(&self) -> String {
