@@ -155,7 +155,8 @@ async fn answers_without_a_body_have_none_and_the_connection_lives_on() {
 #[tokio::test(start_paused = true)]
 async fn a_redirect_is_passed_on_and_not_followed() {
     for status in [301, 302, 303, 307, 308] {
-        let bed = Bed::new("", Step::respond(status, &[("location", "http://other-host.test/v1/chat/completions")], ""));
+        let bed =
+            Bed::new("", Step::respond(status, &[("location", "http://other-host.test/v1/chat/completions")], ""));
         let answer = bed.call(&post(CHAT).header("authorization", "Bearer k")).await;
         assert_eq!((answer.status, bed.upstream.count(), bed.upstream.connections()), (status, 1, 1));
         assert_eq!(answer.value("location"), Some("http://other-host.test/v1/chat/completions"));

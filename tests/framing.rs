@@ -83,7 +83,13 @@ async fn http_1_0_has_no_chunks() {
 
 #[tokio::test(start_paused = true)]
 async fn chunks_that_are_none_end_the_connection() {
-    for chunks in ["5\nhello\r\n0\r\n\r\n", "-1\r\nx\r\n0\r\n\r\n", "zz\r\nx\r\n0\r\n\r\n", "5\r\nhelloX\r\n0\r\n\r\n", "ffffffffffffffffff\r\nx"] {
+    for chunks in [
+        "5\nhello\r\n0\r\n\r\n",
+        "-1\r\nx\r\n0\r\n\r\n",
+        "zz\r\nx\r\n0\r\n\r\n",
+        "5\r\nhelloX\r\n0\r\n\r\n",
+        "ffffffffffffffffff\r\nx",
+    ] {
         let bed = Bed::new("", chat());
         let mut client = bed.client();
         let head = format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");

@@ -7,7 +7,9 @@ async fn the_local_names_may_be_called_and_others_may_not() {
     for host in ["localhost", "LocalHost:4290", "127.0.0.1:4290", "[::1]:4290", "127.0.0.1"] {
         assert_eq!(Bed::new("", chat()).call(&post(CHAT).host(host)).await.status, 200, "{host}");
     }
-    for host in ["evil.example", "evil.example:4290", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", ""] {
+    for host in
+        ["evil.example", "evil.example:4290", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", ""]
+    {
         let bed = Bed::new("", chat());
         let answer = bed.call(&post(CHAT).host(host)).await;
         assert_eq!((answer.status, answer.fault().as_str(), bed.upstream.attempts()), (421, "host_not_allowed", 0));
@@ -115,7 +117,11 @@ async fn where_a_credential_is_put_in_the_clients_own_stays_here() {
         assert_eq!(answer.status, 200, "{request:?}");
         let seen = bed.upstream.only();
         assert_eq!(seen.value(name), Some(value));
-        let all = format!("{} {:?}", seen.target, seen.lines.iter().map(|(n, v)| (n, String::from_utf8_lossy(v))).collect::<Vec<_>>());
+        let all = format!(
+            "{} {:?}",
+            seen.target,
+            seen.lines.iter().map(|(n, v)| (n, String::from_utf8_lossy(v))).collect::<Vec<_>>()
+        );
         assert!(!all.contains("alpha") && !all.contains("junk"), "{all}");
     }
 }

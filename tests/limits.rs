@@ -13,7 +13,10 @@ async fn a_sized_body_over_the_limit_is_413_and_nothing_is_sent() {
     let request = post(MESSAGES).header("Content-Length", "262145").body("");
     client.asked("POST").send(String::from_utf8(request.bytes()).unwrap().replace("Content-Length: 0\r\n", "")).await;
     let answer = client.answer().await;
-    assert_eq!((answer.status, answer.fault().as_str(), answer.json()["type"].as_str()), (413, "request_too_large", Some("error")));
+    assert_eq!(
+        (answer.status, answer.fault().as_str(), answer.json()["type"].as_str()),
+        (413, "request_too_large", Some("error"))
+    );
     assert!(answer.message().contains("262144 bytes (server.max_body)"), "{}", answer.message());
     assert!(answer.no_retry());
     assert_eq!((answer.outcome(), answer.attempts(), bed.upstream.attempts()), ("rejected", 0, 0));

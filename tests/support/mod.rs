@@ -20,7 +20,7 @@ pub use bed::Bed;
 pub use client::{Answer, Client};
 pub use request::{Request, delete, get, head, post};
 pub use step::Step;
-pub use upstream::{Script, Seen, Upstream};
+pub use upstream::{Script, Upstream};
 
 use std::time::Duration;
 

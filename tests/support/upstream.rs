@@ -17,7 +17,8 @@ pub trait Side: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     fn reset(self);
 }
 
-/// Attempt number (from 0), and its request once that is there → what to do. Asked at the dial without a request.
+/// Attempt number (from 0), and its request once that is there → what to do. Asked at the dial without a request, at the
+/// request's head (whether to answer early), and when its body is whole.
 pub type Play = dyn Fn(usize, Option<&Seen>) -> Step + Send + Sync;
 
 /// Steps in order, the last one for ever; or a function.
@@ -212,21 +213,24 @@ impl Upstream {
             connection,
             gone: None,
         };
-        let step = (self.script.0)(self.attempts.fetch_add(1, Ordering::SeqCst), Some(&seen));
+        let attempt = self.attempts.fetch_add(1, Ordering::SeqCst);
+        let step = (self.script.0)(attempt, Some(&seen));
         let index = {
             let mut log = self.log();
             log.push(seen);
             log.len() - 1
         };
-        if !step.early {
-            let body = reader.body(length).await;
-            let mut log = self.log();
-            (log[index].body, log[index].trailers, log[index].whole) = (body.bytes, body.trailers, body.whole);
-            if !body.whole {
-                log[index].gone = Some(Instant::now());
-                return None;
-            }
+        if step.early {
+            return Some((index, step));
         }
+        let body = reader.body(length).await;
+        let mut log = self.log();
+        (log[index].body, log[index].trailers, log[index].whole) = (body.bytes, body.trailers, body.whole);
+        if !body.whole {
+            log[index].gone = Some(Instant::now());
+            return None;
+        }
+        let step = (self.script.0)(attempt, Some(&log[index]));
         Some((index, step))
     }
 
