@@ -44,5 +44,7 @@ mod secrets;
 mod simulation;
 /// The upstream, the client and the Backstop between them that the tests of whole calls share.
 mod support;
+/// What only a kernel gives: refused and reset connections, TLS, proxies, real sizes.
+mod tcp;
 /// Waits in exact virtual time: never earlier than the provider said, never spread further than they should be.
 mod waits;

@@ -12,6 +12,7 @@ pub mod memory;
 pub mod process;
 pub mod request;
 pub mod step;
+pub mod tcp;
 pub mod upstream;
 pub mod wire;
 

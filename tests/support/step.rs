@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Full;
+
 use backstop::policy::failure::{Kind, Phase, TransportError};
 
 /// One attempt's script: an answer, or a way to fail.
@@ -206,6 +209,18 @@ impl Step {
         }
         let Some(split) = self.split else { return acts };
         acts.into_iter().flat_map(|act| in_pieces(act, split)).collect()
+    }
+
+    /// As a message of HTTP/2.
+    pub fn response(&self) -> http::Response<Full<Bytes>> {
+        let (status, lines) = self.head.as_ref().expect("an answer with a head");
+        let mut response = http::Response::builder().status(*status);
+        for (name, value) in lines {
+            response = response.header(name, value.as_slice());
+        }
+        let writes =
+            self.body.iter().filter_map(|act| if let Act::Write(bytes) = act { Some(&bytes[..]) } else { None });
+        response.body(Full::from(writes.collect::<Vec<_>>().concat())).expect("a message")
     }
 
     fn head_bytes(&self) -> Vec<u8> {

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, sleep};
 
@@ -182,6 +184,7 @@ impl Upstream {
         let mut reader = Wire::new(reader);
         while let Some((index, step)) = self.request(&mut reader, connection).await {
             match self.play(&mut reader, &mut writer, index, &step).await {
+                Some(End::Keep) if step.early => reader.drained().await,
                 Some(End::Keep) => {}
                 Some(End::Close) => {
                     let _ = writer.shutdown().await;
@@ -192,6 +195,45 @@ impl Upstream {
             }
         }
         self.closed.lock().unwrap().push((connection, Instant::now()));
+    }
+
+    /// Serve one HTTP/2 connection to its end: whole answers only.
+    pub async fn serve_h2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self: Arc<Self>,
+        side: S,
+        connection: usize,
+    ) {
+        let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| {
+            let upstream = self.clone();
+            async move { Ok::<_, hyper::Error>(upstream.answer_h2(request, connection).await) }
+        });
+        let builder = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+        let _ = builder.serve_connection(hyper_util::rt::TokioIo::new(side), service).await;
+    }
+
+    async fn answer_h2(
+        &self,
+        request: http::Request<hyper::body::Incoming>,
+        connection: usize,
+    ) -> http::Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let lines = head.headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
+        let seen = Seen {
+            method: head.method.to_string(),
+            target: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+            version: "HTTP/2".into(),
+            lines,
+            body: body.collect().await.map(|body| body.to_bytes().to_vec()).unwrap_or_default(),
+            trailers: Vec::new(),
+            whole: true,
+            at: Instant::now(),
+            connection,
+            gone: None,
+        };
+        let step = (self.script.0)(self.attempts.fetch_add(1, Ordering::SeqCst), Some(&seen));
+        self.log().push(seen);
+        sleep(step.delay).await;
+        step.response()
     }
 
     /// The next request, and what to do with it.
@@ -248,7 +290,7 @@ impl Upstream {
         }
         tokio::select! {
             biased;
-            () = reader.closed() => None,
+            () = reader.drained() => None,
             end = write(writer, step, bodiless) => end,
         }
     }

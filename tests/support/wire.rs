@@ -86,6 +86,14 @@ impl<R: AsyncRead + Unpin> Wire<R> {
         while !self.ended && self.fill().await {}
     }
 
+    /// The same, without keeping what still comes.
+    pub async fn drained(&mut self) {
+        let mut piece = vec![0; 64 * 1024];
+        while !self.ended {
+            self.ended = self.io.read(&mut piece).await.unwrap_or(0) == 0;
+        }
+    }
+
     /// A line without its end; `None` if the other side went first.
     async fn line(&mut self) -> Option<Vec<u8>> {
         loop {
