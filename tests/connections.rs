@@ -120,3 +120,12 @@ async fn a_hundred_calls_at_once_have_a_hundred_connections_and_keep_them() {
     }
     assert_eq!(bed.upstream.connections(), 100);
 }
+
+/// Its writes fail from then on, which must not hide the answer that was there before.
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_an_upstream_that_closes_in_the_middle_of_the_request_is_passed_on() {
+    let early = Step::json(413, r#"{"error":{"message":"too large"}}"#).deaf().then_close();
+    let bed = Bed::new("[server]\nreplay_body = \"64KiB\"\n", early);
+    let answer = bed.call(&post(CHAT).body(vec![b'x'; 1_000_000])).await;
+    assert_eq!((answer.status, answer.attempts()), (413, 1), "{}", answer.text());
+}

@@ -6,6 +6,8 @@ mod ambiguous;
 mod bucket;
 /// A client that leaves ends whatever is under way for it, at once.
 mod cancel;
+/// Failures as people reported them (`tests/fixtures/cases.jsonl`), each under its id.
+mod cases;
 /// Evidence → verdict, on error answers as providers send them (`tests/fixtures/provider_errors.jsonl`) and on odd ones.
 mod classify;
 /// The command line, as a person runs it.
@@ -26,6 +28,8 @@ mod gate;
 mod hints;
 /// 102 Processing while a call is held, for clients that take it.
 mod interim;
+/// Which file may use which, and what the pure layers may not touch.
+mod layering;
 /// Sizes and times beyond which a client is told so and let go.
 mod limits;
 /// What is counted, under which names and labels.

@@ -6,6 +6,7 @@
 
 pub mod answers;
 pub mod bed;
+pub mod case;
 pub mod client;
 pub mod logs;
 pub mod memory;
