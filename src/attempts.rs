@@ -287,6 +287,10 @@ impl<'a> Attempts<'a> {
         };
         let no_retry = match (&reply, outcome) {
             (_, Outcome::Success) => false,
+            // A failure told inside a 2xx is passed on with the status that it names, else as 502.
+            (Reply::Upstream(answer), Outcome::Terminal) if answer.status.is_success() => {
+                repeated_by_sdks(verdict.named_status.unwrap_or(502))
+            }
             (Reply::Upstream(answer), Outcome::Terminal) => repeated_by_sdks(answer.status.as_u16()),
             _ => true,
         };

@@ -67,13 +67,12 @@ fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, id
 /// The upstream's own status; but a failure told inside a 2xx that could not be got past takes the one that it names, so
 /// that SDKs raise.
 fn status(own: StatusCode, outcome: Outcome, verdict: Option<&Verdict>) -> StatusCode {
-    let failed = matches!(outcome, Outcome::Exhausted | Outcome::Deadline);
-    let bad = verdict.is_some_and(|verdict| verdict.class == Class::Transient);
-    if !(failed && bad && own.is_success()) {
-        return own;
+    let Some(verdict) = verdict.filter(|_| own.is_success() && outcome != Outcome::Success) else { return own };
+    match verdict.named_status.and_then(|status| StatusCode::from_u16(status).ok()) {
+        Some(named) => named,
+        None if verdict.class == Class::Transient => StatusCode::BAD_GATEWAY,
+        None => own,
     }
-    let named = verdict.and_then(|verdict| verdict.named_status).and_then(|status| StatusCode::from_u16(status).ok());
-    named.unwrap_or(StatusCode::BAD_GATEWAY)
 }
 
 /// The headers that every proxied answer carries.

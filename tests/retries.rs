@@ -172,10 +172,16 @@ async fn a_failure_told_inside_a_200_is_tried_again_and_then_takes_the_status_it
 
 #[tokio::test(start_paused = true)]
 async fn a_terminal_failure_inside_a_200_takes_its_status_too() {
-    let body = r#"{"error":{"message":"no such key","type":"authentication_error","code":401}}"#;
-    let bed = Bed::new("", Step::json(200, body));
-    let answer = bed.call(&post(CHAT)).await;
-    assert_eq!((answer.status, answer.text(), answer.attempts()), (401, body, 1));
+    let wait = r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"x","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"3600s"}]}}"#;
+    for (path, body, status, no_retry) in [
+        (CHAT, r#"{"error":{"message":"m","type":"authentication_error","code":401}}"#, 401, false),
+        (CHAT, r#"{"error":{"message":"m","type":"insufficient_quota","code":"insufficient_quota"}}"#, 429, true),
+        (GEMINI, wait, 429, true),
+    ] {
+        let answer = Bed::new("", Step::json(200, body)).call(&post(path)).await;
+        assert_eq!((answer.status, answer.text(), answer.attempts()), (status, body, 1));
+        assert_eq!((answer.outcome(), answer.no_retry()), ("terminal", no_retry), "{body}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
