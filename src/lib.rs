@@ -1,4 +1,54 @@
-//! Backstop.
+//! Backstop: a resilient client proxy for model APIs.
+//!
+//! # The life of a call
+//!
+//! A **call** is one client request; an **attempt** is one try of it at an **upstream**. Read [`proxy::proxy`] beside this
+//! page: it is the same, as code.
+//!
+//! 1. **In.** [`server`] accepts a connection. Under hyper lies a thin layer at the socket that refuses framing which two
+//!    parsers could read in two ways, and that can send `102 Processing`. The gate checks Host, Origin and client key; our
+//!    own pages ([`admin`]) are answered there.
+//! 2. **Where.** [`route`] finds the upstream, the dialect that the client speaks, and the target as the upstream sees it.
+//! 3. **What.** [`call`] reads the request as far as it must be read: headers that go on, a body kept for repeating (or,
+//!    if it is too large, passed on once as it comes), the deadline (the client's own patience counts), the tries allowed.
+//! 4. **Tries.** [`attempts`] is the loop: send ([`upstream`]), read the [`answer`] as far as it must be seen, judge it
+//!    ([`policy::classify`], pure: evidence in, [`policy::verdict::Verdict`] out), count it, decide
+//!    ([`policy::retry`], pure as well): settle, or wait and try again. A wait is the provider's own word or a jittered
+//!    backoff, and then a token of the global bucket ([`admission::bucket`]).
+//! 5. **The commit point** is where the loop ends: an [`opening::Opening`]. Before it everything can be retried and the
+//!    client has seen nothing; after it nothing is.
+//! 6. **Out.** [`relay`] passes the upstream's own bytes on, or one [`reply::LocalReply`] in the client's dialect. There is
+//!    no third kind of answer: we recognise formats, we never convert them. A switched protocol becomes a [`tunnel`].
+//! 7. **The books.** The [`account`] of the request is closed when it is dropped, wherever that is: one line of log, and
+//!    the [`metrics`]. A client that leaves drops the whole future, and with it attempt, backoff and place in line.
+//!
+//! # Layers
+//!
+//! A file imports only files of lower rank, or of its own folder. `tests/layering.rs` holds this table.
+//!
+//! | rank | modules | hold |
+//! | --- | --- | --- |
+//! | 10 | `main`, [`cli`] | arguments, exit codes, one small file a subcommand |
+//! | 9 | [`server`] | listener, gate, drain, reload |
+//! | 8 | [`proxy`], [`admin`] | the main path and nothing else; our own pages |
+//! | 7 | [`attempts`], [`relay`], [`tunnel`] | the retry loop; the answer to the client; switched protocols |
+//! | 6 | [`call`], [`instance`], [`opening`] | a request ready to be sent; what calls share under one config; what a call comes to |
+//! | 5 | [`route`], [`answer`], [`account`] | which upstream; an upstream's answer; what is told of a request |
+//! | 4 | [`upstream`], [`admission`], [`metrics`], [`reply`] | hyper and rustls behind one `Dial` seam; shared limits; the registry; our own answers |
+//! | 3 | [`config`] | private reader → validated `Config`; every fault names file, line and key |
+//! | 2 | [`policy`], [`clock`], [`drain`] | decisions, pure: clock and dice are arguments; the only reader of clock and dice |
+//! | 1 | [`wire`] | bytes in, facts out, pure; `wire::dialect` is the only place with a provider's name |
+//!
+//! # Rules that hold
+//!
+//! - Classify once, in one pure function; retry, metrics, logs and headers read its result.
+//! - No wait without a limit, no buffer without a bound, no map without a size. The owner's doc names the bound.
+//! - Being dropped is normal. Tasks are spawned in three places only: a connection accepted ([`server`]), a connection
+//!   opened (`upstream::pool`), a tunnel ([`tunnel`]).
+//! - Never two live attempts of one call: the old connection is closed before the next try.
+//! - Secrets are a type whose `Debug` hides them; query strings are logged with their values masked; bodies never are.
+//! - The one silent retry is ours, and it is counted: a connection that was closed just as it was used again.
+
 pub mod account;
 pub mod admin;
 pub mod admission;
@@ -11,13 +61,13 @@ pub mod config;
 pub mod drain;
 pub mod instance;
 pub mod metrics;
+pub mod opening;
 pub mod policy;
 pub mod proxy;
 pub mod relay;
 pub mod reply;
 pub mod route;
 pub mod server;
-pub mod story;
 pub mod tunnel;
 pub mod upstream;
 pub mod wire;

@@ -9,12 +9,13 @@ use hyper::body::Incoming;
 use tokio::time::sleep;
 
 use crate::account::Account;
-use crate::attempts::{Attempts, Opening, Reply};
+use crate::attempts::Attempts;
 use crate::call::Call;
 use crate::config::Interim;
 use crate::instance::Instance;
-use crate::relay::{OutBody, relay};
-use crate::reply::{Fault, LocalReply, Outcome};
+use crate::opening::Opening;
+use crate::relay::{OutBody, reject, relay};
+use crate::reply::{Fault, LocalReply};
 use crate::route::Route;
 use crate::tunnel;
 
@@ -29,18 +30,18 @@ pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, inte
     let mut account = Account::open(lasting.metrics.clone(), id.clone(), request.method().clone(), target.as_str());
     let Some(route) = instance.routes.resolve(&target, request.headers()) else {
         let dialect = instance.routes.dialect(request.uri(), request.headers());
-        return relay(rejected(unknown_route(&instance, target.path())), dialect, Duration::ZERO, account);
+        return reject(&unknown_route(&instance, target.path()), dialect, account);
     };
     account.routed(&route.upstream.config.name);
-    let (dialect, idle) = (route.dialect, route.upstream.config.timeouts.stream_idle);
+    let (dialect, upstream) = (route.dialect, route.upstream.clone());
     let switch = tunnel::asked(&mut request);
     let call = match read(id, request, route, &instance).await {
         Ok(call) => call,
-        Err(reply) => return relay(rejected(reply), dialect, idle, account),
+        Err(reply) => return reject(&reply, dialect, account),
     };
     let mut opening = held(Attempts::new(&instance, &call).run(), &call, &instance, interim).await;
     let switched = switch.and_then(|switch| switch.accepted(&mut opening));
-    let mut response = relay(opening, dialect, idle, account);
+    let mut response = relay(opening, dialect, &upstream.config.timeouts, account);
     if let Some(protocol) = switched {
         tunnel::announce(response.headers_mut(), protocol);
     }
@@ -82,11 +83,7 @@ fn unknown_route(instance: &Instance, path: &str) -> LocalReply {
     let names = instance.routes.names().join(", ");
     let mut message = "the path names no upstream, and its form says nothing: begin it with /NAME/ or /v1/".to_owned();
     if path.starts_with("/chat/") || path.starts_with("/responses") || path.starts_with("/embeddings") {
-        message.push_str(" (an OpenAI base URL ends in /v1)");
+        message.push_str(" (with some SDKs the base URL ends in /v1)");
     }
     LocalReply::new(Fault::UnknownRoute, format!("{message}. Upstreams: {names}"))
-}
-
-fn rejected(reply: LocalReply) -> Opening {
-    Opening { reply: Reply::Local(reply), outcome: Outcome::Rejected, attempts: 0, verdict: None, no_retry: true }
 }

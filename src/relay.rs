@@ -12,11 +12,12 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::account::Account;
 use crate::answer::Answer;
-use crate::attempts::{Opening, Reply};
+use crate::config::Timeouts;
 use crate::metrics::StreamEnd;
+use crate::opening::{Opening, Reply};
 use crate::policy::failure::{Kind, TransportError};
 use crate::policy::verdict::{Class, Verdict};
-use crate::reply::{self, Outcome};
+use crate::reply::{self, LocalReply, Outcome};
 use crate::upstream::ResponseBody;
 use crate::wire::dialect::Dialect;
 use crate::wire::hop;
@@ -26,35 +27,43 @@ const UPSTREAM: HeaderName = HeaderName::from_static("x-backstop-upstream");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-backstop-attempts");
 const OUTCOME: HeaderName = HeaderName::from_static("x-backstop-outcome");
 
-/// Send what the call came to. `idle`: the limit between two pieces of a body that is still coming.
-pub fn relay(opening: Opening, dialect: Dialect, idle: Duration, mut account: Account) -> Response<OutBody> {
-    let (mut head, body) = match opening.reply {
-        Reply::Local(local) => {
-            let (head, bytes) = local.render(dialect).into_parts();
-            (head, OutBody::held(vec![bytes], None))
-        }
+/// Send what the call came to. `limits`: for the pieces of a body that is still coming.
+pub fn relay(opening: Opening, dialect: Dialect, limits: &Timeouts, mut account: Account) -> Response<OutBody> {
+    let (outcome, attempts) = (opening.outcome, opening.attempts);
+    let mut response = match opening.reply {
+        Reply::Local(local) => local.render(dialect).map(|bytes| OutBody::held(vec![bytes], None)),
         Reply::Upstream(answer) => {
-            let stream = answer.is_stream();
-            let (head, body) = from_upstream(*answer, opening.outcome, opening.verdict.as_ref(), idle).into_parts();
-            if stream {
+            if answer.is_stream() {
                 account.streams();
             }
-            (head, body)
+            from_upstream(*answer, outcome, opening.verdict.as_ref(), limits)
         }
     };
     if opening.no_retry {
-        reply::no_retry(&mut head.headers);
+        reply::no_retry(response.headers_mut());
     }
-    account.answered(head.status.as_u16(), opening.outcome, opening.attempts);
-    mark(&mut head.headers, &account, opening.outcome, opening.attempts);
+    send(response, outcome, attempts, account)
+}
+
+/// Turn a request away.
+pub fn reject(reply: &LocalReply, dialect: Dialect, account: Account) -> Response<OutBody> {
+    let response = reply.render(dialect).map(|bytes| OutBody::held(vec![bytes], None));
+    send(response, Outcome::Rejected, 0, account)
+}
+
+fn send(response: Response<OutBody>, outcome: Outcome, attempts: u32, mut account: Account) -> Response<OutBody> {
+    let (mut head, body) = response.into_parts();
+    account.answered(head.status.as_u16(), outcome, attempts);
+    mark(&mut head.headers, &account, outcome, attempts);
     Response::from_parts(head, body.accounted(account))
 }
 
-fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, idle: Duration) -> Response<OutBody> {
+fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, limits: &Timeouts) -> Response<OutBody> {
+    let first = if answer.is_stream() { limits.stream_first_event } else { limits.stream_idle };
     let body = OutBody {
         held: answer.held.into_iter(),
         trailers: answer.trailers,
-        rest: answer.rest.map(|body| Rest { body, idle, timer: Box::pin(sleep(idle)) }),
+        rest: answer.rest.map(|body| Rest { body, idle: limits.stream_idle, timer: Box::pin(sleep(first)) }),
         account: None,
     };
     let mut response = Response::new(body);

@@ -1,9 +1,7 @@
 //! Every answer that Backstop writes itself.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
 use crate::wire::dialect::{self, Dialect};
@@ -36,8 +34,6 @@ pub enum Fault {
     BadRequest,
     /// The request's body stopped coming.
     RequestTimeout,
-    /// Backstop is stopping.
-    ShuttingDown,
 }
 
 /// How a request ended, as `x-backstop-outcome` and the metrics write it.
@@ -86,7 +82,6 @@ impl Fault {
             Fault::ClientKeyRequired => (StatusCode::UNAUTHORIZED, "client_key_required"),
             Fault::BadRequest => (StatusCode::BAD_REQUEST, "bad_request"),
             Fault::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
-            Fault::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
         }
     }
 
@@ -108,14 +103,12 @@ pub struct LocalReply {
     pub fault: Fault,
     /// What happened, how often and how long it was tried, what to do.
     pub message: String,
-    /// When it may be better, if that is known.
-    pub retry_after: Option<Duration>,
 }
 
 impl LocalReply {
     /// An error without a time.
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
-        LocalReply { fault, message: message.into(), retry_after: None }
+        LocalReply { fault, message: message.into() }
     }
 
     /// As a response in the client's own dialect. It says `x-should-retry: false`: what could be tried, was.
@@ -127,9 +120,6 @@ impl LocalReply {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         no_retry(headers);
-        if let Some(wait) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
-        }
         response
     }
 }
@@ -137,21 +127,4 @@ impl LocalReply {
 /// Tell SDKs that a repeat cannot do better.
 pub fn no_retry(headers: &mut HeaderMap) {
     headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
-}
-
-/// Whole seconds from 1 to 59: the one range of `Retry-After` that every SDK reads alike (measured over 18 SDK versions).
-fn whole_seconds(wait: Duration) -> u64 {
-    (wait.as_secs_f64().ceil() as u64).clamp(1, 59)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_are_whole_seconds_from_1_to_59() {
-        for (millis, seconds) in [(0, 1), (1, 1), (1001, 2), (59_000, 59), (3_600_000, 59)] {
-            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds);
-        }
-    }
 }

@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
-use crate::attempts::{Opening, Reply};
+use crate::opening::{Opening, Reply};
 use crate::wire::hop;
 
 /// A client's wish to switch.

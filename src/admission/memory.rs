@@ -1,7 +1,7 @@
 //! The memory of calls that just ended badly, for two questions: is this client repeating a call that was already given
 //! up on, and did a call that ended on an unknown status later go through?
 //!
-//! Bound: [`CAPACITY`] entries of 40 bytes or so, each for [`UNCLASSIFIED_FOR`] at most, the oldest out first.
+//! Bound: `CAPACITY` entries of 40 bytes or so, each for `UNCLASSIFIED_FOR` at most, the oldest out first.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -195,7 +195,9 @@ fn outgoing(parts: &Parts, route: &Route) -> HeaderMap {
             || upstream.api_key.is_some() && credential::is_credential(name)
             || upstream.headers.iter().any(|(own, _)| own == name)
     });
-    for (name, value) in &upstream.headers {
+    // With a credential of its own from the environment, the upstream gets that one and no other.
+    let from_env = upstream.api_key.is_some();
+    for (name, value) in upstream.headers.iter().filter(|(name, _)| !(from_env && credential::is_credential(name))) {
         sent.append(name.clone(), value.clone());
     }
     if let Some(key) = &upstream.api_key {

@@ -345,6 +345,10 @@ fn credentials_are_read_from_the_environment_and_guarded() {
     assert_eq!(config.upstreams["openai"].api_key, Some(Secret::new("sk-real")));
     let open = "[server]\nlisten = \"0.0.0.0:1\"\n[upstreams.openai]\napi_key_env = \"UK\"\n";
     assert!(told(open).starts_with("f:2: server.listen: other machines"), "{}", told(open));
+    for keyed in ["headers = { authorization = \"Bearer x\" }", "base_url = \"http://u:p@127.0.0.1:1\""] {
+        let open = format!("[server]\nlisten = \"0.0.0.0:1\"\n[upstreams.openai]\n{keyed}\n");
+        assert!(told(&open).starts_with("f:2: server.listen: other machines"), "{keyed}: {}", told(&open));
+    }
     read("[upstreams.openai]\napi_key_env = \"UK\"\n[server]\nlisten = \"[::ffff:127.0.0.1]:1\"\n").unwrap();
     assert!(told("[server]\nclient_keys_env = \"EMPTY\"\n").contains("variable EMPTY is not set or empty"));
     assert!(told("[server]\nclient_keys_env = \"COMMAS\"\n").contains("holds no key"));

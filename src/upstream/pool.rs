@@ -94,27 +94,36 @@ impl Pool {
         })
     }
 
-    /// A connection to send one request on.
+    /// A connection to send one request on, within the connect limit.
     pub async fn lease(&self, want: Want) -> Result<Lease, TransportError> {
         if want == Want::Any
             && let Some(lease) = self.idle_h1().await
         {
             return Ok(lease);
         }
-        let h2 = want != Want::Upgrade && self.may_be_h2();
-        if !h2 {
+        match timeout(self.connect, self.other(want)).await {
+            Ok(lease) => lease,
+            Err(_) => Err(self.too_slow()),
+        }
+    }
+
+    /// The shared HTTP/2 connection, or a new one.
+    async fn other(&self, want: Want) -> Result<Lease, TransportError> {
+        if want == Want::Upgrade || !self.may_be_h2() {
             return self.open(false).await;
         }
-        if want == Want::Any
-            && let Some(lease) = self.shared_h2()
-        {
-            return Ok(lease);
-        }
-        if self.seen.load(Ordering::Relaxed) == SEEN_H1 {
+        if want == Want::Fresh || self.seen.load(Ordering::Relaxed) == SEEN_H1 {
             return self.open(true).await;
         }
-        let _one_at_a_time = self.opening.lock().await;
-        match self.shared_h2().filter(|_| want == Want::Any) {
+        if let Some(lease) = self.shared_h2() {
+            return Ok(lease);
+        }
+        if let Ok(_first) = self.opening.try_lock() {
+            return self.open(true).await;
+        }
+        // Somebody is opening one: if it turns out to be HTTP/2 it serves us too.
+        drop(self.opening.lock().await);
+        match self.shared_h2() {
             Some(lease) => Ok(lease),
             None => self.open(true).await,
         }
@@ -164,23 +173,14 @@ impl Pool {
     }
 
     async fn open(&self, h2: bool) -> Result<Lease, TransportError> {
-        let work = async {
-            let dialed = self.dial.dial(&self.target, h2).await?;
-            self.handshake(dialed, h2).await
-        };
-        match timeout(self.connect, work).await {
-            Ok(lease) => lease,
-            Err(_) => Err(TransportError {
-                phase: Phase::Connect,
-                kind: Kind::Timeout,
-                sent: false,
-                detail: format!(
-                    "connecting to {} took longer than {}",
-                    place(&self.target),
-                    humantime::format_duration(self.connect)
-                ),
-            }),
-        }
+        let dialed = self.dial.dial(&self.target, h2).await?;
+        self.handshake(dialed, h2).await
+    }
+
+    fn too_slow(&self) -> TransportError {
+        let (place, limit) = (place(&self.target), humantime::format_duration(self.connect));
+        let detail = format!("connecting to {place} took longer than {limit} (timeouts.connect)");
+        TransportError { phase: Phase::Connect, kind: Kind::Timeout, sent: false, detail }
     }
 
     /// Begin to speak HTTP. The driver task lives as long as the connection; dropping the sender ends it.

@@ -43,12 +43,13 @@ pub fn repeats_itself(headers: &HeaderMap) -> bool {
 
 /// Clients that were seen to take 102 Processing (the SDKs and HTTP libraries that `server.interim = "known"` names).
 pub fn takes_interim(headers: &HeaderMap) -> bool {
-    const AGENTS: [&str; 6] = ["node", "undici", "google-genai", "ai-sdk", "httpx", "ai/"];
+    const AGENTS: [&str; 5] = ["undici", "google-genai", "ai-sdk", "ai/", "httpx"];
     if headers.contains_key("x-stainless-lang") || headers.contains_key("x-stainless-package-version") {
         return true;
     }
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
-    AGENTS.iter().any(|known| agent.starts_with(known) || agent.contains(&format!(" {known}")))
+    // Node's own fetch says just "node"; the others are one word of several ("python-httpx/0.28.1").
+    agent == "node" || agent.starts_with("node/") || AGENTS.iter().any(|known| agent.contains(known))
 }
 
 fn seconds(headers: &HeaderMap, name: &str) -> Option<Duration> {
@@ -83,7 +84,9 @@ mod tests {
 
     #[test]
     fn known_clients_take_interim_answers() {
-        for agent in ["node", "undici", "google-genai-sdk/1.2 gl-node/v20", "python-x ai-sdk/openai"] {
+        for agent in
+            ["node", "undici", "google-genai-sdk/1.2 gl-node/v20", "python-x ai-sdk/openai", "python-httpx/0.28.1"]
+        {
             assert!(takes_interim(&one("user-agent", agent)), "{agent}");
         }
         assert!(!takes_interim(&one("user-agent", "curl/8.0")));

@@ -3,7 +3,7 @@
 //! Two parsers that read one message in two ways are how requests are smuggled (RFC 9112 section 11.2). hyper follows the
 //! RFC, which lets `Transfer-Encoding` win over `Content-Length`, takes a repeated length, and a bare LF as line end. We
 //! turn such requests away: this scanner walks along the bytes as they are read and says which request is in doubt.
-//! Bound: one line of at most [`MAX_LINE`] bytes, and [`MAX_HEAD`] bytes of head.
+//! Bound: one line of at most `MAX_LINE` bytes, and `MAX_HEAD` bytes of head.
 
 /// The longest header line, in bytes.
 const MAX_LINE: usize = 64 * 1024;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::mask;
 use crate::config::section::{Context, Section, as_str};
 use crate::config::tree::Node;
 use crate::config::{Interim, Log, Retry, RetryBucket, Secret, Server, Timeouts};
@@ -268,16 +269,22 @@ pub(super) fn check_exposure(cx: &Context<'_>, root: &Node, server: &Server) {
     if server.listen.ip().to_canonical().is_loopback() || server.client_keys_env.is_some() {
         return;
     }
-    let has_key = |upstream: &Node| {
-        upstream.get("api_key_env").and_then(|node| as_str(&node.value)).is_some_and(|name| !name.is_empty())
-    };
     let keyed = root
         .get("upstreams")
         .and_then(Node::table)
-        .and_then(|table| table.iter().find(|(_, upstream)| has_key(upstream)));
+        .and_then(|table| table.iter().find(|(_, upstream)| holds_credential(upstream)));
     let node = root.get("server").and_then(|s| s.get("listen"));
     if let (Some((name, _)), Some(node)) = (keyed, node) {
         let message = "other machines can reach this address and would use the credential of upstream";
         cx.fault(node, format!("{message} `{name}`: set server.client_keys_env, or listen on 127.0.0.1"));
     }
+}
+
+/// Backstop puts a credential in for this upstream: by `api_key_env`, as a header, or in front of the URL's host.
+fn holds_credential(upstream: &Node) -> bool {
+    let text = |key| upstream.get(key).and_then(|node| as_str(&node.value)).unwrap_or_default();
+    let headers = upstream.get("headers").and_then(Node::table);
+    let in_headers = headers.is_some_and(|table| table.iter().any(|(name, _)| mask::is_secret_name(name)));
+    let authority = text("base_url").split("://").last().unwrap_or_default().split('/').next().unwrap_or_default();
+    !text("api_key_env").is_empty() || in_headers || authority.contains('@')
 }

@@ -13,7 +13,7 @@ use crate::wire::loose::{Filled, Loose, Read, Text, key, skip, value};
 pub enum Repeat {
     /// Nothing lasting: it costs tokens at most, or is the same state again.
     Safe,
-    /// Nothing lasting, unless a field of the body says otherwise: see [`Triggers`].
+    /// Nothing lasting, unless a field of the body says otherwise: see `Triggers`.
     Conditional,
     /// It makes, changes or pays for something a second time.
     Creates,

@@ -1,5 +1,7 @@
 //! The retry loop: send, judge, count, decide; until there is an answer to pass on.
 
+mod story;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use crate::answer::{Answer, Cost, Reading};
 use crate::call::Call;
 use crate::clock::after;
 use crate::instance::Instance;
+use crate::opening::{Opening, Reply};
 use crate::policy::backoff::Backoff;
 use crate::policy::classify::{Evidence, classify};
 use crate::policy::failure::{Kind, Phase, TransportError};
@@ -18,33 +21,10 @@ use crate::policy::retry::{Decision, Policy, Progress, Settle, decide};
 use crate::policy::safety::Effect;
 use crate::policy::verdict::{Reason, Verdict};
 use crate::reply::{Fault, LocalReply, Outcome};
-use crate::story;
 use crate::upstream::body::Progress as Sending;
 use crate::upstream::pool::Want;
 use crate::upstream::{Outgoing, Unsent};
 use crate::wire::dialect::form;
-
-/// What a call comes to: an answer before its first byte went to the client.
-pub struct Opening {
-    /// The upstream's answer, or our own.
-    pub reply: Reply,
-    /// How it came to that.
-    pub outcome: Outcome,
-    /// Attempts that were made.
-    pub attempts: u32,
-    /// The verdict on the last of them.
-    pub verdict: Option<Verdict>,
-    /// A client's own retry cannot do better.
-    pub no_retry: bool,
-}
-
-/// Who answers.
-pub enum Reply {
-    /// The upstream.
-    Upstream(Box<Answer>),
-    /// We do.
-    Local(LocalReply),
-}
 
 /// A call on its way through its attempts.
 pub struct Attempts<'a> {
@@ -137,7 +117,10 @@ impl<'a> Attempts<'a> {
                         return self.settle(left, verdict, why);
                     }
                     self.waste();
-                    if let Left::Answer(answer) = left {
+                    // One that is still coming would keep its connection, and there is never a second one.
+                    if let Left::Answer(answer) = left
+                        && answer.rest.is_none()
+                    {
                         self.in_hand = Some((answer, verdict));
                     }
                 }
@@ -364,18 +347,6 @@ impl<'a> Attempts<'a> {
         {
             lasting.memory.remember(self.call.fingerprint(), Remembered::Unclassified(answer.status.as_u16()));
         }
-    }
-}
-
-impl Reply {
-    /// The upstream's, and good by its status.
-    fn is_good(&self) -> bool {
-        matches!(self, Reply::Upstream(answer) if answer.status.is_success())
-    }
-
-    /// All of it is in hand.
-    fn is_whole(&self) -> bool {
-        matches!(self, Reply::Upstream(answer) if answer.rest.is_none())
     }
 }
 
