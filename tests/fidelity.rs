@@ -252,7 +252,7 @@ async fn any_split_of_an_answer_gives_the_same_bytes() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_ends_with_its_connection_is_whole() {
-    let answer = Bed::new("", chat().to_end()).call(&post(CHAT)).await;
+    let answer = Bed::new("", chat().until_close()).call(&post(CHAT)).await;
     assert_eq!((answer.status, answer.text(), answer.attempts()), (200, CHAT_BODY, 1));
 }
 

@@ -230,7 +230,10 @@ async fn a_413_in_the_middle_of_an_upload_is_read_by_the_client() {
 
 #[tokio::test]
 async fn so_is_one_of_an_upstream_that_closes_without_reading_on() {
-    early_413(too_large().deaf().then_close()).await;
+    // Whether its reset overtakes its answer is for the kernel to say: often enough both happen.
+    for _ in 0..5 {
+        early_413(too_large().deaf().then_close()).await;
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@ use http_body_util::Full;
 
 use backstop::policy::failure::{Kind, Phase, TransportError};
 
+use super::Lines;
+
 /// One attempt's script: an answer, or a way to fail.
 #[derive(Debug, Clone)]
 pub struct Step {
@@ -19,7 +21,7 @@ pub struct Step {
     /// Before the first byte.
     pub delay: Duration,
     /// The head; `None`: the body's bytes are all there is.
-    head: Option<(u16, Vec<(String, Vec<u8>)>)>,
+    head: Option<(u16, Lines)>,
     body: Vec<Act>,
     framing: Framing,
     trailers: Vec<(String, String)>,
@@ -152,7 +154,7 @@ impl Step {
     }
 
     /// The end of the connection ends the body.
-    pub fn to_end(self) -> Step {
+    pub fn until_close(self) -> Step {
         Step { framing: Framing::ToEnd, ..self }.ending(End::Close)
     }
 

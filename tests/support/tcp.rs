@@ -16,13 +16,13 @@ use super::upstream::Side;
 impl Side for TcpStream {
     fn reset(self) {
         // A close with this set is a reset.
-        let _ = socket2_linger(&self);
+        let _ = close_is_reset(&self);
     }
 }
 
 /// The one socket option that makes a close a reset.
 #[allow(deprecated)] // it blocks on close for the time given, which is none
-fn socket2_linger(stream: &TcpStream) -> std::io::Result<()> {
+fn close_is_reset(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_linger(Some(Duration::ZERO))
 }
 

@@ -164,12 +164,12 @@ impl Upstream {
     }
 
     /// A dial: the step that refuses it, else the number of the new connection.
-    pub fn dialed(&self) -> Result<usize, Step> {
+    pub fn dialed(&self) -> Result<usize, Box<Step>> {
         self.dials.lock().unwrap().push(Instant::now());
         let step = (self.script.0)(self.attempts(), None);
         if step.refused.is_some() {
             self.attempts.fetch_add(1, Ordering::SeqCst);
-            return Err(step);
+            return Err(Box::new(step));
         }
         Ok(self.connections.fetch_add(1, Ordering::SeqCst))
     }
@@ -288,9 +288,11 @@ impl Upstream {
         if step.deaf {
             return write(writer, step, bodiless).await;
         }
+        // What comes after an early answer is the rest of its request; after any other it is the next request.
+        let left = async { if step.early { reader.drained().await } else { reader.closed().await } };
         tokio::select! {
             biased;
-            () = reader.drained() => None,
+            () = left => None,
             end = write(writer, step, bodiless) => end,
         }
     }
