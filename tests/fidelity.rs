@@ -276,3 +276,14 @@ async fn a_cut_stream_never_ends_with_whole_framing() {
         assert_eq!(bed.upstream.count(), 1);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_upstreams_interim_answers_are_not_taken_for_its_answer() {
+    let body = CHAT_BODY.len();
+    let answer = format!(
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n\
+         HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {body}\r\n\r\n{CHAT_BODY}"
+    );
+    let answer = Bed::new("", Step::raw(answer)).call(&post(CHAT)).await;
+    assert_eq!((answer.status, answer.text(), answer.attempts()), (200, CHAT_BODY, 1));
+}
