@@ -1,14 +1,56 @@
 //! The integration tests: one binary, a module a promise.
 
+/// A request that was sent and whose answer was lost: what creates something is not sent twice.
+mod ambiguous;
+/// The global token bucket: retries of all clients together never come faster than it allows.
+mod bucket;
+/// A client that leaves ends whatever is under way for it, at once.
+mod cancel;
+/// Failures as people reported them (`tests/fixtures/cases.jsonl`), each under its id.
+mod cases;
 /// Evidence → verdict, on error answers as providers send them (`tests/fixtures/provider_errors.jsonl`) and on odd ones.
 mod classify;
 /// The command line, as a person runs it.
 mod cli;
+/// Upstream connections: kept, given up in time, and never a client's error when one has gone stale.
+mod connections;
+/// A call ends in time: by the config's deadline, the client's word, or before the client's own timer fires.
+mod deadlines;
+/// Stopping: what is in flight ends, what waits longer than that settles at once.
+mod drain;
+/// What goes through goes through unchanged, both ways.
+mod fidelity;
+/// Requests that two parsers could read in two ways are turned away, with all that follows them.
+mod framing;
+/// Who may call, and what of a client's own never goes upstream.
+mod gate;
 /// How long a provider asks us to wait, from each place where it may say so.
 mod hints;
+/// 102 Processing while a call is held, for clients that take it.
+mod interim;
+/// Which file may use which, and what the pure layers may not touch.
+mod layering;
+/// Sizes and times beyond which a client is told so and let go.
+mod limits;
+/// What is counted, under which names and labels.
+mod metrics;
+/// A new config without a restart: all of it or nothing.
+mod reload;
+/// A client that repeats a call which was just given up on gets one attempt.
+mod repeats;
+/// What is tried again, how often, and what the client gets in the end.
+mod retries;
 /// Which requests may be repeated after their answer was lost.
 mod safety;
+/// Keys and prompts are in no log line, no metric, and no error of ours.
+mod secrets;
 /// Seeded runs of the retry policy against a model upstream in virtual time.
 mod simulation;
 /// Streams as providers send them, whole, cut and with errors in them, through the watch and the verdict.
 mod streams;
+/// The upstream, the client and the Backstop between them that the tests of whole calls share.
+mod support;
+/// What only a kernel gives: refused and reset connections, TLS, proxies, real sizes.
+mod tcp;
+/// Waits in exact virtual time: never earlier than the provider said, never spread further than they should be.
+mod waits;

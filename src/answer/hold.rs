@@ -1,7 +1,8 @@
 //! A stream, held back until it shows what it is.
 //!
 //! Events without content (the start of a message, comments) tell nothing yet: as long as only such have come, a failure can
-//! be tried again and the client never knows. In shield mode the stream is held to its end.
+//! be tried again and the client never knows. They are held for half of `timeouts.stream_first_event` at most, and only up
+//! to `stream.hold`. In shield mode the stream is held to its end.
 
 use std::time::Duration;
 
@@ -46,17 +47,19 @@ impl Answer {
     /// # Errors
     /// If it is cut, stalls, or ends before it has shown any content.
     pub(super) async fn hold(&mut self, how: Reading<'_>) -> Result<(), TransportError> {
+        let release = after(Instant::now(), how.holding.first_event / 2);
         let (mut size, mut limit) = (0, how.holding.first_event);
         while !self.has_shown(how.holding, size) {
+            // The client's patience ends, the stream goes on: it is handed over as it is.
+            let handover = if self.may_be_shown(how.holding) { release.min(how.deadline) } else { how.deadline };
             let Some(rest) = self.rest.as_mut() else { break };
             if rest.is_end_stream() {
                 self.rest = None;
                 break;
             }
             let idle = after(Instant::now(), limit);
-            let Ok(frame) = timeout_at(idle.min(how.deadline), rest.frame()).await else {
-                // The client's patience ends, the stream goes on: it is handed over as it is.
-                return if Instant::now() < idle || self.is_over() { Ok(()) } else { Err(stalled(limit)) };
+            let Ok(frame) = timeout_at(idle.min(handover), rest.frame()).await else {
+                return if Instant::now() >= handover || self.is_over() { Ok(()) } else { Err(stalled(limit)) };
             };
             match frame {
                 None => self.rest = None,
@@ -64,11 +67,16 @@ impl Answer {
                 Some(Err(_)) => self.rest = None,
                 Some(Ok(frame)) => {
                     size += self.take(frame);
-                    limit = how.idle;
+                    limit = if self.watch.as_ref().is_some_and(|watch| watch.is_empty()) { limit } else { how.idle };
                 }
             }
         }
         self.check_end()
+    }
+
+    /// An event has come, though none with content: a client that waits for it is not kept waiting for ever.
+    fn may_be_shown(&self, holding: Holding) -> bool {
+        !holding.whole && self.watch.as_ref().is_some_and(|watch| !watch.is_empty())
     }
 
     fn take(&mut self, frame: http_body::Frame<bytes::Bytes>) -> usize {

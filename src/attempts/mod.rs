@@ -273,6 +273,10 @@ impl Attempts {
         };
         let no_retry = match (&reply, outcome) {
             (_, Outcome::Success) => false,
+            // A failure told inside a 2xx is passed on with the status that it names.
+            (Reply::Upstream(answer), Outcome::Terminal) if answer.status.is_success() => {
+                verdict.named_status.is_some_and(repeated_by_sdks)
+            }
             (Reply::Upstream(answer), Outcome::Terminal) => repeated_by_sdks(answer.status.as_u16()),
             _ => true,
         };

@@ -103,7 +103,7 @@ impl Call {
         config: &Config,
     ) -> Result<Call, LocalReply> {
         let arrived = Instant::now();
-        let body = read_body(&parts.headers, body, &config.server).await?;
+        let body = read_body(&parts.headers, body, &config.server).await.map_err(unsent)?;
         let upstream = &route.upstream.config;
         let target = target(upstream, route.target);
         let route = Route { target, ..route };
@@ -266,20 +266,24 @@ async fn read_body(headers: &HeaderMap, mut body: Incoming, limits: &config::Ser
     Ok(CallBody::Live { slot: Arc::new(Mutex::new(Some(Box::pin(live)))), fault })
 }
 
+/// The reply for a body that failed before any of it was passed on.
+fn unsent(reply: LocalReply) -> LocalReply {
+    LocalReply { message: reply.message + "; nothing was sent upstream", ..reply }
+}
+
 /// The reply to a body over the limit.
 fn too_large(limit: u64) -> LocalReply {
-    let message = format!("the request body is larger than {limit} bytes (server.max_body); nothing was sent upstream");
+    let message = format!("the request body is larger than {limit} bytes (server.max_body)");
     LocalReply::new(Fault::RequestTooLarge, message)
 }
 
 fn stopped() -> LocalReply {
-    let message =
-        format!("no byte of the request body came for {} s; nothing was sent upstream", CLIENT_IDLE.as_secs());
+    let message = format!("no byte of the request body came for {} s", CLIENT_IDLE.as_secs());
     LocalReply::new(Fault::RequestTimeout, message)
 }
 
 fn broken(error: &hyper::Error) -> LocalReply {
-    let message = format!("the request body could not be read: {error}; nothing was sent upstream");
+    let message = format!("the request body could not be read: {error}");
     LocalReply::new(Fault::BadRequest, message)
 }
 

@@ -45,20 +45,16 @@ pub struct Passing {
 /// Send what the call came to.
 pub fn relay(opening: Opening, passing: &Passing, mut account: Account) -> Response<OutBody> {
     let (outcome, attempts) = (opening.outcome, opening.attempts);
-    let mut raised = false;
     let mut response = match opening.reply {
         Reply::Local(local) => local.render(passing.dialect).map(|bytes| OutBody::held(vec![bytes], None)),
         Reply::Upstream(answer) => {
             if answer.is_stream() {
                 account.streams();
             }
-            let own = answer.status;
-            let response = from_upstream(*answer, outcome, opening.verdict.as_ref(), passing);
-            raised = response.status() != own;
-            response
+            from_upstream(*answer, outcome, opening.verdict.as_ref(), passing)
         }
     };
-    if opening.no_retry || raised {
+    if opening.no_retry {
         reply::no_retry(response.headers_mut());
     }
     send(response, outcome, attempts, account)

@@ -127,13 +127,13 @@ impl Watched {
             StreamEnd::Stalled => (
                 "stream_stalled",
                 format!(
-                    "the upstream's stream stalled: nothing came for {} (timeouts.stream_idle); what came before is not the whole answer",
+                    "stream stalled: nothing came from the upstream for {} (timeouts.stream_idle); what came before is not the whole answer",
                     humantime::format_duration(self.idle)
                 ),
             ),
             _ => (
                 "stream_interrupted",
-                "the upstream's stream was cut before its end; what came before is not the whole answer".into(),
+                "stream interrupted: the upstream's answer was cut before its end; what came before is not the whole answer".into(),
             ),
         };
         tracing::warn!(

@@ -14,7 +14,7 @@ use crate::instance::Instance;
 
 /// The file is looked at this often. A look is one `stat`; it also sees a file that was replaced, as editors and
 /// Kubernetes do, which watches of a file or a folder see only in part.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Reload whenever asked to, for ever.
 pub async fn watch(current: Arc<Current>, sources: Sources, mut hangup: Signal) {
