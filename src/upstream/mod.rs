@@ -7,6 +7,7 @@ pub mod pool;
 mod response;
 pub mod sockets;
 mod tls;
+mod tolerant;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -87,11 +88,11 @@ impl Upstream {
         let upgrade = outgoing.want == Want::Upgrade;
         progress.touch();
         match lease.sender {
-            Sender::H1(mut sender) => {
-                let answer = sender.try_send_request(self.request(outgoing, false));
+            Sender::H1(mut connection) => {
+                let answer = connection.sender.try_send_request(self.request(outgoing, false));
                 let response = self.bounded(&progress, answer).await?;
                 let pool = (!upgrade).then(|| self.pool.clone());
-                Ok(response.map(|body| ResponseBody::h1(body, sender, pool, progress)))
+                Ok(response.map(|body| ResponseBody::h1(body, connection, pool, progress)))
             }
             Sender::H2(mut sender) => {
                 let answer = sender.try_send_request(self.request(outgoing, true));

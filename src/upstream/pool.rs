@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::body::SendBody;
 use super::dial::{Dial, Dialed};
 use super::sockets::{chain, place};
+use super::tolerant::{Refused, Tolerant};
 use crate::config::Http2;
 use crate::policy::failure::{Kind, Phase, TransportError};
 
@@ -48,8 +49,15 @@ const SEEN_H1: u8 = 1;
 const SEEN_H2: u8 = 2;
 
 struct Idle {
-    sender: http1::SendRequest<SendBody>,
+    connection: H1,
     since: Instant,
+}
+
+/// An HTTP/1.1 connection.
+pub struct H1 {
+    /// Takes one request at a time.
+    pub sender: http1::SendRequest<SendBody>,
+    refused: Refused,
 }
 
 /// The right to send one request on a connection.
@@ -63,7 +71,7 @@ pub struct Lease {
 /// A connection of either version.
 pub enum Sender {
     /// HTTP/1.1: ours alone until it is given back.
-    H1(http1::SendRequest<SendBody>),
+    H1(H1),
     /// HTTP/2: shared.
     H2(http2::SendRequest<SendBody>),
 }
@@ -130,13 +138,13 @@ impl Pool {
     }
 
     /// Take a connection back after its answer ended well.
-    pub fn give_back(&self, sender: http1::SendRequest<SendBody>) {
-        if sender.is_closed() {
+    pub fn give_back(&self, connection: H1) {
+        if connection.sender.is_closed() || connection.refused.is_set() {
             return;
         }
         self.idle.with(|idle| {
             if idle.len() < MAX_IDLE {
-                idle.push_back(Idle { sender, since: Instant::now() });
+                idle.push_back(Idle { connection, since: Instant::now() });
             }
         });
     }
@@ -152,15 +160,15 @@ impl Pool {
     /// The connection that was used last: it is the one least likely to be closed. Stale ones are dropped on the way.
     async fn idle_h1(&self) -> Option<Lease> {
         loop {
-            let Idle { mut sender, .. } = self.idle.with(|idle| {
+            let Idle { mut connection, .. } = self.idle.with(|idle| {
                 while idle.front().is_some_and(|oldest| oldest.since.elapsed() >= IDLE_LIMIT) {
                     idle.pop_front();
                 }
                 idle.pop_back()
             })?;
             // It was given back with its answer complete: at most its task has yet to notice.
-            if sender.ready().await.is_ok() {
-                return Some(Lease { sender: Sender::H1(sender), reused: true });
+            if connection.sender.ready().await.is_ok() {
+                return Some(Lease { sender: Sender::H1(connection), reused: true });
             }
         }
     }
@@ -185,17 +193,17 @@ impl Pool {
 
     /// Begin to speak HTTP. The driver task lives as long as the connection; dropping the sender ends it.
     async fn handshake(&self, dialed: Dialed, h2: bool) -> Result<Lease, TransportError> {
-        let io = TokioIo::new(dialed.io);
         if !(dialed.h2 || h2 && self.http2 == Http2::PriorKnowledge) {
             self.seen.store(SEEN_H1, Ordering::Relaxed);
+            let (io, refused) = Tolerant::new(dialed.io);
             let (sender, connection) = http1::Builder::new()
                 .preserve_header_case(true)
                 .max_headers(512)
-                .handshake(io)
+                .handshake(TokioIo::new(io))
                 .await
                 .map_err(|error| self.no_handshake(&error))?;
             tokio::spawn(async move { drop(connection.with_upgrades().await) });
-            return Ok(Lease { sender: Sender::H1(sender), reused: false });
+            return Ok(Lease { sender: Sender::H1(H1 { sender, refused }), reused: false });
         }
         self.seen.store(SEEN_H2, Ordering::Relaxed);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -204,7 +212,7 @@ impl Pool {
             .keep_alive_timeout(PING_TIMEOUT)
             .adaptive_window(true)
             .max_header_list_size(256 * 1024)
-            .handshake(io)
+            .handshake(TokioIo::new(dialed.io))
             .await
             .map_err(|error| self.no_handshake(&error))?;
         tokio::spawn(async move { drop(connection.await) });

@@ -7,11 +7,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
 
-use super::body::{Progress, SendBody};
+use super::body::Progress;
 use super::failure;
-use super::pool::Pool;
+use super::pool::{H1, Pool};
 use crate::policy::failure::TransportError;
 
 /// An upstream's response body. Read to its end, it gives its connection back; dropped before, it closes it.
@@ -21,20 +20,15 @@ pub struct ResponseBody {
 }
 
 struct Returnable {
-    sender: SendRequest<SendBody>,
+    connection: H1,
     /// `None`: the connection is not to be used again.
     pool: Option<Arc<Pool>>,
     progress: Arc<Progress>,
 }
 
 impl ResponseBody {
-    pub(super) fn h1(
-        body: Incoming,
-        sender: SendRequest<SendBody>,
-        pool: Option<Arc<Pool>>,
-        progress: Arc<Progress>,
-    ) -> Self {
-        let mut body = ResponseBody { body, lease: Some(Returnable { sender, pool, progress }) };
+    pub(super) fn h1(body: Incoming, connection: H1, pool: Option<Arc<Pool>>, progress: Arc<Progress>) -> Self {
+        let mut body = ResponseBody { body, lease: Some(Returnable { connection, pool, progress }) };
         if body.body.is_end_stream() {
             body.finish();
         }
@@ -47,10 +41,10 @@ impl ResponseBody {
 
     /// An answer that came before its request was whole leaves the connection in the middle of that request.
     fn finish(&mut self) {
-        if let Some(Returnable { sender, pool: Some(pool), progress }) = self.lease.take()
+        if let Some(Returnable { connection, pool: Some(pool), progress }) = self.lease.take()
             && progress.finished()
         {
-            pool.give_back(sender);
+            pool.give_back(connection);
         }
     }
 }
