@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::config::Interim;
 use crate::instance::Instance;
 use crate::opening::Opening;
-use crate::relay::{OutBody, Passing, Trying, reject, relay, relay_early};
+use crate::relay::{OutBody, Trying, reject, relay, relay_early};
 use crate::reply::{Fault, LocalReply};
 use crate::route::Route;
 use crate::tunnel;
@@ -39,17 +39,17 @@ pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, inte
         Ok(call) => Arc::new(call),
         Err(reply) => return reject(&reply, dialect, account),
     };
-    let passing = passing(&call);
-    let attempts = Attempts::new(instance.clone(), call.clone()).run();
+    // On the heap: every layer that hands a future on copies it, and this one is large.
+    let attempts: Trying = Box::pin(Attempts::new(instance.clone(), call.clone()).run());
     let mut opening = match call.beat {
         None => held(attempts, &call, &instance, interim).await,
-        Some(beat) => match within(beat, Box::pin(attempts)).await {
+        Some(beat) => match within(beat, attempts).await {
             Ok(opening) => opening,
-            Err(attempts) => return relay_early(attempts, beat, passing, account),
+            Err(attempts) => return relay_early(attempts, beat, call, account),
         },
     };
     let switched = switch.and_then(|switch| switch.accepted(&mut opening));
-    let mut response = relay(opening, &passing, account);
+    let mut response = relay(opening, &call, account);
     if let Some(protocol) = switched {
         tunnel::announce(response.headers_mut(), protocol);
     }
@@ -66,24 +66,13 @@ async fn within(beat: Duration, mut attempts: Trying) -> Result<Opening, Trying>
     opening.ok_or(attempts)
 }
 
-fn passing(call: &Call) -> Passing {
-    let upstream = &call.route.upstream.config;
-    let path = call.route.target.path().into();
-    Passing { dialect: call.route.dialect, path, limits: upstream.timeouts.clone(), beat: call.beat }
-}
-
 async fn read(id: String, request: Request<Incoming>, route: Route, instance: &Instance) -> Result<Call, LocalReply> {
     let (parts, body) = request.into_parts();
     Call::read(id, parts, body, route, &instance.config).await
 }
 
 /// Run the attempts; tell the client's timers meanwhile that somebody is there.
-async fn held(
-    attempts: impl Future<Output = Opening>,
-    call: &Call,
-    instance: &Instance,
-    interim: impl Fn(),
-) -> Opening {
+async fn held(mut attempts: Trying, call: &Call, instance: &Instance, interim: impl Fn()) -> Opening {
     let told = match instance.config.server.interim {
         Interim::Known => call.takes_interim,
         Interim::Always => call.http11,
@@ -92,7 +81,6 @@ async fn held(
     if !told {
         return attempts.await;
     }
-    let mut attempts = std::pin::pin!(attempts);
     loop {
         tokio::select! {
             biased;

@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 
 use crate::account::Account;
 use crate::answer::Answer;
-use crate::config::Timeouts;
+use crate::call::Call;
 use crate::opening::{Opening, Reply};
 use crate::policy::verdict::{Class, Verdict};
 use crate::reply::{self, LocalReply, Outcome};
@@ -29,29 +29,16 @@ const UPSTREAM: HeaderName = HeaderName::from_static("x-backstop-upstream");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-backstop-attempts");
 const OUTCOME: HeaderName = HeaderName::from_static("x-backstop-outcome");
 
-/// How a call's answer is passed on.
-#[derive(Debug, Clone)]
-pub struct Passing {
-    /// The dialect to tell errors in.
-    pub dialect: Dialect,
-    /// The path upstream, which tells the kind of stream.
-    pub path: Arc<str>,
-    /// The limits for what is still coming.
-    pub limits: Timeouts,
-    /// Silence in a stream after which the client gets a heartbeat.
-    pub beat: Option<Duration>,
-}
-
 /// Send what the call came to.
-pub fn relay(opening: Opening, passing: &Passing, mut account: Account) -> Response<OutBody> {
+pub fn relay(opening: Opening, call: &Call, mut account: Account) -> Response<OutBody> {
     let (outcome, attempts) = (opening.outcome, opening.attempts);
     let mut response = match opening.reply {
-        Reply::Local(local) => local.render(passing.dialect).map(|bytes| OutBody::held(vec![bytes], None)),
+        Reply::Local(local) => local.render(call.route.dialect).map(|bytes| OutBody::held(vec![bytes], None)),
         Reply::Upstream(answer) => {
             if answer.is_stream() {
                 account.streams();
             }
-            from_upstream(*answer, outcome, opening.verdict.as_ref(), passing)
+            from_upstream(*answer, outcome, opening.verdict.as_ref(), call)
         }
     };
     if opening.no_retry {
@@ -61,8 +48,8 @@ pub fn relay(opening: Opening, passing: &Passing, mut account: Account) -> Respo
 }
 
 /// Send the head of a stream now, and heartbeats until the attempts are over.
-pub fn relay_early(attempts: Trying, beat: Duration, passing: Passing, mut account: Account) -> Response<OutBody> {
-    let waiting = Waiting::new(attempts, beat, passing);
+pub fn relay_early(attempts: Trying, beat: Duration, call: Arc<Call>, mut account: Account) -> Response<OutBody> {
+    let waiting = Waiting::new(attempts, beat, call);
     account.answered(StatusCode::OK.as_u16(), Outcome::Success, 0);
     let mut response = Response::new(OutBody::coming(Vec::new(), None, Rest::Waiting(Box::new(waiting))));
     let headers = response.headers_mut();
@@ -85,13 +72,13 @@ fn send(response: Response<OutBody>, outcome: Outcome, attempts: u32, mut accoun
     Response::from_parts(head, body.accounted(account))
 }
 
-fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, passing: &Passing) -> Response<OutBody> {
-    let limits = &passing.limits;
+fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, call: &Call) -> Response<OutBody> {
+    let limits = &call.route.upstream.config.timeouts;
     let first =
         if answer.is_stream() && answer.held.is_empty() { limits.stream_first_event } else { limits.stream_idle };
     let watched = answer.watch.is_some();
     let rest = match (answer.watch, answer.rest) {
-        (Some(watch), rest) => Rest::Stream(Watched::new(rest, watch, limits.stream_idle, passing.beat)),
+        (Some(watch), rest) => Rest::Stream(Watched::new(rest, watch, limits.stream_idle, call.beat)),
         (None, Some(body)) => Rest::Plain(Plain::new(body, first)),
         (None, None) => Rest::Nothing,
     };

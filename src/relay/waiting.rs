@@ -2,6 +2,7 @@
 //! event. Sending the head early gives up the status; it is done only where `stream.heartbeat` asks for it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use http::StatusCode;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::body::OutBody;
-use super::{Passing, from_upstream};
+use super::from_upstream;
 use crate::account::Account;
+use crate::call::Call;
 use crate::clock::after;
 use crate::opening::{Opening, Reply};
 use crate::reply::Outcome;
@@ -26,13 +28,13 @@ pub(super) struct Waiting {
     attempts: Trying,
     beat: Duration,
     timer: Pin<Box<Sleep>>,
-    passing: Passing,
+    call: Arc<Call>,
 }
 
 impl Waiting {
-    pub(super) fn new(attempts: Trying, beat: Duration, passing: Passing) -> Self {
+    pub(super) fn new(attempts: Trying, beat: Duration, call: Arc<Call>) -> Self {
         // The first beat goes out with the head: it is what the silence was too long for.
-        Waiting { attempts, beat, timer: Box::pin(sleep(Duration::ZERO)), passing }
+        Waiting { attempts, beat, timer: Box::pin(sleep(Duration::ZERO)), call }
     }
 
     /// `Ok`: a heartbeat. `Err`: the attempts are over, and this is the body from now on.
@@ -53,10 +55,10 @@ impl Waiting {
 
     /// A stream goes on as one; anything else can only be told as an error event now.
     fn body(&self, opening: Opening) -> OutBody {
-        let teller = Watch::new(self.passing.dialect, &self.passing.path, Media::Stream);
+        let teller = Watch::new(self.call.route.dialect, self.call.route.target.path(), Media::Stream);
         let event = match opening.reply {
             Reply::Upstream(answer) if answer.is_stream() => {
-                return from_upstream(*answer, opening.outcome, opening.verdict.as_ref(), &self.passing).into_body();
+                return from_upstream(*answer, opening.outcome, opening.verdict.as_ref(), &self.call).into_body();
             }
             Reply::Upstream(answer) if opening.outcome == Outcome::Success => {
                 tracing::warn!(

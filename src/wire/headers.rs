@@ -35,17 +35,29 @@ pub fn media(headers: &HeaderMap) -> Media {
     let Some(value) = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()) else {
         return Media::Unstated;
     };
-    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match essence.as_str() {
-        "" => Media::Unstated,
-        "application/json" | "text/json" => Media::Json,
-        "text/html" | "application/xhtml+xml" => Media::Html,
-        "text/event-stream" | "application/x-ndjson" | "application/jsonl" | "application/json-seq" => Media::Stream,
-        e if e.ends_with("eventstream") => Media::Stream,
-        e if e.ends_with("+json") => Media::Json,
-        e if e.starts_with("text/") => Media::Text,
-        _ => Media::Binary,
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    // Compared without making a lower-case copy: every answer comes by here.
+    let is = |kinds: &[&str]| kinds.iter().any(|kind| essence.eq_ignore_ascii_case(kind));
+    let ends = |tail: &str| tail_of(essence, tail.len()).is_some_and(|end| end.eq_ignore_ascii_case(tail));
+    if essence.is_empty() {
+        Media::Unstated
+    } else if is(&["application/json", "text/json"]) || ends("+json") {
+        Media::Json
+    } else if is(&["text/html", "application/xhtml+xml"]) {
+        Media::Html
+    } else if is(&["text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq"])
+        || ends("eventstream")
+    {
+        Media::Stream
+    } else if essence.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("text/")) {
+        Media::Text
+    } else {
+        Media::Binary
     }
+}
+
+fn tail_of(text: &str, length: usize) -> Option<&str> {
+    text.get(text.len().checked_sub(length)?..)
 }
 
 #[cfg(test)]
