@@ -74,13 +74,21 @@ impl<'a> AnswerFacts<'a> {
             }
             Some(_) => {}
         }
-        // Only the first document: some servers send objects one after another as plain JSON.
-        let mut documents = serde_json::Deserializer::from_slice(body).into_iter::<Read<Body<'a>>>();
-        match documents.next() {
-            Some(Ok(Read(read))) if rest_is_json(&body[documents.byte_offset()..]) => read.facts(),
-            Some(Err(e)) if e.is_eof() => AnswerFacts { shape: Shape::Truncated, ..AnswerFacts::default() },
-            _ => AnswerFacts { shape: Shape::Other, ..AnswerFacts::default() },
+        // Text is checked to be UTF-8 once and fast; from bytes, serde would check each string by itself.
+        match std::str::from_utf8(body) {
+            Ok(text) => first_document(body, serde_json::de::StrRead::new(text)),
+            Err(_) => first_document(body, serde_json::de::SliceRead::new(body)),
         }
+    }
+}
+
+/// Only the first document: some servers send objects one after another as plain JSON.
+fn first_document<'a>(body: &[u8], read: impl serde_json::de::Read<'a>) -> AnswerFacts<'a> {
+    let mut documents = serde_json::Deserializer::new(read).into_iter::<Read<Body<'a>>>();
+    match documents.next() {
+        Some(Ok(Read(read))) if rest_is_json(&body[documents.byte_offset()..]) => read.facts(),
+        Some(Err(e)) if e.is_eof() => AnswerFacts { shape: Shape::Truncated, ..AnswerFacts::default() },
+        _ => AnswerFacts { shape: Shape::Other, ..AnswerFacts::default() },
     }
 }
 
