@@ -36,3 +36,112 @@ pub fn limited(retry_after: &str) -> Step {
 pub fn busy() -> Step {
     Step::json(503, BUSY_BODY)
 }
+
+/// Paths of calls that are answered in a stream.
+pub const RESPONSES: &str = "/v1/responses";
+pub const GEMINI_STREAM: &str = "/v1beta/models/m:streamGenerateContent?alt=sse";
+/// A request of a stream.
+pub const ASK_STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+
+/// A piece of text in a chat stream.
+pub fn chat_piece(text: &str) -> String {
+    format!(
+        "data: {{\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":null}}]}}\n\n"
+    )
+}
+
+/// The start of a chat stream, without content.
+pub const CHAT_START: &str = "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
+pub const CHAT_STOP: &str = "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+pub const CHAT_USAGE: &str = "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":2,\"total_tokens\":12}}\n\n";
+pub const DONE: &str = "data: [DONE]\n\n";
+
+/// A whole chat stream: so many pieces of text, why it stops, its tokens, the end marker.
+pub fn chat_stream(pieces: usize) -> Vec<String> {
+    let mut events: Vec<String> = (0..pieces).map(|n| chat_piece(&format!("é{n} "))).collect();
+    events.extend([CHAT_STOP, CHAT_USAGE, DONE].map(String::from));
+    events
+}
+
+/// An event of the messages API: its name stands in it twice.
+pub fn message_event(name: &str, rest: &str) -> String {
+    format!("event: {name}\ndata: {{\"type\":\"{name}\"{rest}}}\n\n")
+}
+
+/// The start of a stream of the messages API, without content.
+pub fn message_start() -> Vec<String> {
+    vec![
+        message_event(
+            "message_start",
+            r#","message":{"id":"msg_t1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"usage":{"input_tokens":10,"output_tokens":1}}"#,
+        ),
+        message_event("ping", ""),
+        message_event("content_block_start", r#","index":0,"content_block":{"type":"text","text":""}"#),
+    ]
+}
+
+pub fn message_piece(text: &str) -> String {
+    message_event(
+        "content_block_delta",
+        &format!(",\"index\":0,\"delta\":{{\"type\":\"text_delta\",\"text\":\"{text}\"}}"),
+    )
+}
+
+/// A whole stream of the messages API.
+pub fn message_stream(pieces: usize) -> Vec<String> {
+    let mut events = message_start();
+    events.extend((0..pieces).map(|n| message_piece(&format!("é{n} "))));
+    events.extend([
+        message_event("content_block_stop", ",\"index\":0"),
+        message_event("message_delta", r#","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}"#),
+        message_event("message_stop", ""),
+    ]);
+    events
+}
+
+/// A chunk of Gemini's; `finish` as it stands in the JSON.
+pub fn gemini_piece(text: &str, finish: Option<&str>, output: usize) -> String {
+    let finish = finish.map_or(String::new(), |reason| format!(",\"finishReason\":\"{reason}\""));
+    format!(
+        "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"text\":\"{text}\"}}],\"role\":\"model\"}}{finish},\"index\":0}}],\"usageMetadata\":{{\"promptTokenCount\":10,\"candidatesTokenCount\":{output},\"totalTokenCount\":{}}},\"modelVersion\":\"m\"}}\r\n\r\n",
+        10 + output
+    )
+}
+
+/// A whole stream of Gemini's.
+pub fn gemini_stream(pieces: usize) -> Vec<String> {
+    let mut events: Vec<String> = (1..=pieces).map(|n| gemini_piece(&format!("é{n} "), None, n)).collect();
+    events.push(gemini_piece("", Some("STOP"), pieces));
+    events
+}
+
+/// The start of a stream of the Responses API, without content.
+pub fn responses_start() -> Vec<String> {
+    let response =
+        r#""response":{"id":"resp_1","object":"response","status":"in_progress","model":"m","output":[],"usage":null}"#;
+    vec![
+        format!(
+            "event: response.created\ndata: {{\"type\":\"response.created\",\"sequence_number\":0,{response}}}\n\n"
+        ),
+        format!(
+            "event: response.in_progress\ndata: {{\"type\":\"response.in_progress\",\"sequence_number\":1,{response}}}\n\n"
+        ),
+    ]
+}
+
+pub fn responses_piece(number: usize, text: &str) -> String {
+    format!(
+        "event: response.output_text.delta\ndata: {{\"type\":\"response.output_text.delta\",\"sequence_number\":{number},\"item_id\":\"i\",\"output_index\":0,\"content_index\":0,\"delta\":\"{text}\"}}\n\n"
+    )
+}
+
+/// A whole stream of the Responses API.
+pub fn responses_stream(pieces: usize) -> Vec<String> {
+    let mut events = responses_start();
+    events.extend((0..pieces).map(|n| responses_piece(n + 2, &format!("é{n} "))));
+    events.push(format!(
+        "event: response.completed\ndata: {{\"type\":\"response.completed\",\"sequence_number\":{},\"response\":{{\"id\":\"resp_1\",\"object\":\"response\",\"status\":\"completed\",\"model\":\"m\",\"output\":[{{\"type\":\"message\",\"content\":[{{\"type\":\"output_text\",\"text\":\"hi\"}}]}}],\"usage\":{{\"input_tokens\":10,\"output_tokens\":5,\"total_tokens\":15}}}}}}\n\n",
+        pieces + 2
+    ));
+    events
+}
