@@ -46,6 +46,8 @@ mod safety;
 mod secrets;
 /// Seeded runs of the retry policy against a model upstream in virtual time.
 mod simulation;
+/// Whole calls with streams: what fails before its first content is tried again, and what comes goes through as it came.
+mod stream_calls;
 /// Streams as providers send them, whole, cut and with errors in them, through the watch and the verdict.
 mod streams;
 /// The upstream, the client and the Backstop between them that the tests of whole calls share.

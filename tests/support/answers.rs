@@ -145,3 +145,60 @@ pub fn responses_stream(pieces: usize) -> Vec<String> {
     ));
     events
 }
+
+/// A family of streams.
+pub struct Family {
+    pub path: &'static str,
+    /// What comes before its first content.
+    pub start: Vec<String>,
+    /// A whole stream of three pieces of text.
+    pub whole: Vec<String>,
+    /// "Overloaded" as an event, and the status that it comes to.
+    pub busy: (String, u16),
+    /// What no stream that was lost may hold.
+    pub end: &'static str,
+}
+
+impl Family {
+    /// Bytes up to the middle of its last piece of text.
+    pub fn amid(&self) -> usize {
+        let text = self.whole.concat();
+        text.rfind("é2 ").expect("a last piece")
+    }
+}
+
+/// Chat completions, Messages, Gemini, Responses.
+pub fn families() -> [Family; 4] {
+    let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let failed = r#"{"type":"response.failed","sequence_number":2,"response":{"id":"resp_1","object":"response","status":"failed","error":{"code":"server_is_overloaded","message":"m"},"output":[],"usage":null}}"#;
+    [
+        Family {
+            path: CHAT,
+            start: vec![CHAT_START.into()],
+            whole: [vec![CHAT_START.into()], chat_stream(3)].concat(),
+            busy: ("data: {\"error\":{\"message\":\"busy\",\"type\":\"server_error\",\"code\":503}}\n\n".into(), 503),
+            end: "[DONE]",
+        },
+        Family {
+            path: MESSAGES,
+            start: message_start(),
+            whole: message_stream(3),
+            busy: (format!("event: error\ndata: {error}\n\n"), 529),
+            end: "message_stop",
+        },
+        Family {
+            path: GEMINI_STREAM,
+            start: vec![gemini_piece("", None, 0)],
+            whole: gemini_stream(3),
+            busy: ("data: {\"error\":{\"code\":503,\"message\":\"m\",\"status\":\"UNAVAILABLE\"}}\r\n\r\n".into(), 503),
+            end: "finishReason",
+        },
+        Family {
+            path: RESPONSES,
+            start: responses_start(),
+            whole: responses_stream(3),
+            busy: (format!("event: response.failed\ndata: {failed}\n\n"), 503),
+            end: "response.completed",
+        },
+    ]
+}
