@@ -110,7 +110,7 @@ pub fn gemini_piece(text: &str, finish: Option<&str>, output: usize) -> String {
 
 /// A whole stream of Gemini's.
 pub fn gemini_stream(pieces: usize) -> Vec<String> {
-    let mut events: Vec<String> = (1..=pieces).map(|n| gemini_piece(&format!("é{n} "), None, n)).collect();
+    let mut events: Vec<String> = (0..pieces).map(|n| gemini_piece(&format!("é{n} "), None, n + 1)).collect();
     events.push(gemini_piece("", Some("STOP"), pieces));
     events
 }
@@ -162,8 +162,17 @@ pub struct Family {
 impl Family {
     /// Bytes up to the middle of its last piece of text.
     pub fn amid(&self) -> usize {
-        let text = self.whole.concat();
-        text.rfind("é2 ").expect("a last piece")
+        self.whole.concat().find("é2 ").expect("a last piece")
+    }
+
+    /// What comes before its last piece of text.
+    pub fn before(&self) -> String {
+        self.whole.iter().take_while(|event| !event.contains("é2 ")).map(String::as_str).collect()
+    }
+
+    /// What comes up to and with its last piece of text: no end of any kind.
+    pub fn endless(&self) -> String {
+        self.before() + self.whole.iter().find(|event| event.contains("é2 ")).expect("a last piece")
     }
 }
 
