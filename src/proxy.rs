@@ -68,7 +68,7 @@ async fn within(beat: Duration, mut attempts: Trying) -> Result<Opening, Trying>
 
 fn passing(call: &Call) -> Passing {
     let upstream = &call.route.upstream.config;
-    let path = call.route.target.path().into();
+    let path = call.route.target.as_str().into();
     Passing { dialect: call.route.dialect, path, limits: upstream.timeouts.clone(), beat: call.beat }
 }
 

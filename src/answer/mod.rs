@@ -64,7 +64,7 @@ pub struct Reading<'a> {
     pub method: &'a Method,
     /// The dialect that the client speaks.
     pub dialect: Dialect,
-    /// The request's path upstream.
+    /// The request's path and query upstream.
     pub path: &'a str,
     /// The request's path asks for a stream, whatever the content type says.
     pub streaming: bool,

@@ -190,7 +190,7 @@ impl Attempts {
         let reading = Reading {
             method: &call.method,
             dialect: call.route.dialect,
-            path: call.route.target.path(),
+            path: call.route.target.as_str(),
             holding: call.holding,
             streaming: form::streams(call.route.target.path()),
             model_call: call.model_call,

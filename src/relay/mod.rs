@@ -34,7 +34,7 @@ const OUTCOME: HeaderName = HeaderName::from_static("x-backstop-outcome");
 pub struct Passing {
     /// The dialect to tell errors in.
     pub dialect: Dialect,
-    /// The path upstream, which tells the kind of stream.
+    /// Path and query upstream, which tell the kind of stream.
     pub path: Arc<str>,
     /// The limits for what is still coming.
     pub limits: Timeouts,
@@ -63,7 +63,8 @@ pub fn relay(opening: Opening, passing: &Passing, mut account: Account) -> Respo
 /// Send the head of a stream now, and heartbeats until the attempts are over.
 pub fn relay_early(attempts: Trying, beat: Duration, passing: Passing, mut account: Account) -> Response<OutBody> {
     let waiting = Waiting::new(attempts, beat, passing);
-    account.answered(StatusCode::OK.as_u16(), Outcome::Success, 0);
+    // Until the attempts say otherwise.
+    account.answered(StatusCode::OK.as_u16(), Outcome::ClientGone, 0);
     let mut response = Response::new(OutBody::coming(Vec::new(), None, Rest::Waiting(Box::new(waiting))));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
