@@ -331,3 +331,12 @@ async fn an_event_of_ten_megabytes_goes_through() {
     assert_eq!(bed.metric("backstop_streams_total", &["result=\"complete\""]), 1.0);
     assert_eq!(bed.metric("backstop_tokens_total", &["kind=\"output\""]), 7.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_does_not_say_what_it_is_is_known_by_its_target() {
+    let family = &families()[2];
+    let (lost, whole) = (family.start.concat(), family.whole.concat());
+    let bed = Bed::new("", [Step::respond(200, &[], lost).chunked(), Step::respond(200, &[], &whole).chunked()]);
+    let answer = bed.call(&post(family.path)).await;
+    assert_eq!((answer.text(), answer.attempts(), answer.whole), (whole.as_str(), 2, true));
+}
