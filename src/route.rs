@@ -58,7 +58,7 @@ impl RouteTable {
     /// The dialect to tell an error in, also where there is no route.
     pub fn dialect(&self, uri: &Uri, headers: &HeaderMap) -> Dialect {
         let route = uri.path_and_query().and_then(|target| self.resolve(target, headers));
-        route.map(|route| route.dialect).or_else(|| form::by_form(uri.path(), headers)).unwrap_or(Dialect::OpenAi)
+        route.map(|route| route.dialect).or_else(|| form::by_form(uri.path(), headers)).unwrap_or_default()
     }
 
     /// Backstop puts the upstream's credential in, so that the client's own is for Backstop.

@@ -63,7 +63,7 @@ async fn in_the_wait_for_a_token_its_place_in_the_line_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn in_a_stream_the_upstream_is_left_and_its_connection_not_used_again() {
-    let bed = Bed::new("", Step::sse(["data: {\"n\":1}\n\n"; 100]).pace(ms(100)));
+    let bed = Bed::new("", Step::sse(chat_stream(100)).pace(ms(100)));
     let mut client = bed.client();
     client.ask(&post(CHAT)).await.head().await;
     sleep(ms(550)).await;
@@ -105,7 +105,7 @@ async fn before_its_own_request_is_whole_nothing_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn clients_that_leave_are_no_failures_of_the_upstream() {
-    let bed = Bed::new("", Step::sse(["data: {\"n\":1}\n\n"; 50]).pace(ms(100)));
+    let bed = Bed::new("", Step::sse(chat_stream(50)).pace(ms(100)));
     for n in 0..50 {
         bed.leave_after(&post(CHAT).body(format!("{{\"n\":{n}}}")), ms(300)).await;
     }

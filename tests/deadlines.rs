@@ -67,7 +67,7 @@ async fn a_failure_inside_a_200_in_hand_takes_the_status_it_names() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_being_delivered_is_never_cut() {
-    let events: Vec<String> = (0..40).map(|n| format!("data: {{\"n\":{n}}}\n\n")).collect();
+    let events = chat_stream(40);
     let bed = Bed::new("[retry]\ndeadline = \"5s\"\n", Step::sse(&events).pace(secs(1)));
     let answer = bed.call(&post(CHAT)).await;
     assert_eq!((answer.status, answer.whole, answer.text()), (200, true, events.concat().as_str()));

@@ -30,13 +30,14 @@ async fn a_backoff_that_fits_into_the_drain_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_in_flight_ends_and_its_connection_with_it() {
-    let events = ["data: {\"n\":1}\n\n"; 20];
-    let bed = Bed::new("", Step::sse(events).pace(secs(1)));
+    let events = chat_stream(20);
+    let bed = Bed::new("", Step::sse(&events).pace(secs(1)));
     let mut client = bed.client();
     client.ask(&post(CHAT)).await.head().await;
     bed.drain().begin(Instant::now() + secs(30));
     while client.piece().await {}
-    assert!(client.pending().ends_with(b"0\r\n\r\n"));
+    let rest = String::from_utf8_lossy(client.pending());
+    assert!(rest.contains(&events[19]) && rest.ends_with(&format!("{DONE}\r\n0\r\n\r\n")), "{rest}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,12 +52,17 @@ async fn waits_between_attempts_are_told_of_too() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_comes_between_a_head_and_its_body() {
-    let events = ["data: {\"n\":1}\n\n"; 3];
-    let bed = Bed::new("", Step::sse(events).pace(secs(40)));
-    let mut client = bed.client();
-    let answer = client.call(&post(CHAT).header("User-Agent", "node")).await;
-    assert_eq!((answer.interims.len(), answer.text()), (0, events.concat().as_str()));
-    assert!(!String::from_utf8_lossy(&client.bytes()).contains(" 102 "));
+    let events = chat_stream(3);
+    let at_once = Step::sse(&events[..1]).pause(secs(100)).write(&events[1..].concat());
+    // The head is held until there is content: until then, and only until then, the client is told.
+    for (step, told) in [(at_once, vec![]), (Step::sse(&events).pace(secs(40)), vec![15, 30])] {
+        let bed = Bed::new("", step);
+        let mut client = bed.client();
+        let answer = client.call(&post(CHAT).header("User-Agent", "node")).await;
+        assert_eq!((beats(&answer), answer.text()), (told.clone(), events.concat().as_str()));
+        let sent = String::from_utf8_lossy(&client.bytes()).matches(" 102 ").count();
+        assert_eq!((sent, answer.head_at.as_secs()), (told.len(), told.len() as u64 * 20));
+    }
 }
 
 #[tokio::test(start_paused = true)]

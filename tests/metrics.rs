@@ -86,11 +86,12 @@ async fn reasons_and_outcomes_are_those_of_the_contract() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_are_counted_by_how_they_ended() {
-    let events = ["data: {\"n\":1}\n\n"; 3];
+    let events = chat_stream(3);
+    let at = events[0].len() + 5;
     for (step, result) in [
-        (Step::sse(events), "complete"),
-        (Step::sse(events).cut_after(20), "interrupted"),
-        (Step::sse(events).stall_after(20), "stalled"),
+        (Step::sse(&events), "complete"),
+        (Step::sse(&events).cut_after(at), "interrupted"),
+        (Step::sse(&events).stall_after(at), "stalled"),
     ] {
         let bed = Bed::new("", step);
         bed.call(&post(CHAT)).await;

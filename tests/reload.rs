@@ -47,8 +47,8 @@ async fn counts_outlive_it_and_a_new_upstream_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_in_flight_is_not_touched() {
-    let events = ["data: {\"n\":1}\n\n"; 10];
-    let bed = Bed::new("", Step::sse(events).pace(secs(1)));
+    let events = chat_stream(10);
+    let bed = Bed::new("", Step::sse(&events).pace(secs(1)));
     let mut client = bed.client();
     client.ask(&post(CHAT)).await;
     sleep(secs(3)).await;

@@ -171,11 +171,11 @@ async fn a_failure_told_inside_a_200_is_tried_again_and_then_takes_the_status_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminal_failure_inside_a_200_takes_its_status_too() {
+async fn a_terminal_failure_inside_a_200_takes_the_status_that_it_names_by_number() {
     let wait = r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"x","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"3600s"}]}}"#;
     for (path, body, status, no_retry) in [
         (CHAT, r#"{"error":{"message":"m","type":"authentication_error","code":401}}"#, 401, false),
-        (CHAT, r#"{"error":{"message":"m","type":"insufficient_quota","code":"insufficient_quota"}}"#, 429, true),
+        (CHAT, r#"{"error":{"message":"m","type":"insufficient_quota","code":"insufficient_quota"}}"#, 200, false),
         (GEMINI, wait, 429, true),
     ] {
         let answer = Bed::new("", Step::json(200, body)).call(&post(path)).await;

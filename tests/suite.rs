@@ -46,6 +46,12 @@ mod safety;
 mod secrets;
 /// Seeded runs of the retry policy against a model upstream in virtual time.
 mod simulation;
+/// Heartbeats, and streams that are read whole before the client gets any of them.
+mod stream_beats;
+/// Whole calls with streams: what fails before its first content is tried again, and what comes goes through as it came.
+mod stream_calls;
+/// Streams after their first content: every end is told as what it was, and costs are counted.
+mod stream_ends;
 /// Streams as providers send them, whole, cut and with errors in them, through the watch and the verdict.
 mod streams;
 /// The upstream, the client and the Backstop between them that the tests of whole calls share.

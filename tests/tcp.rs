@@ -269,7 +269,7 @@ async fn beyond_max_connections_a_client_waits_for_its_turn() {
 
 #[tokio::test]
 async fn sigterm_lets_a_stream_end_and_settles_a_backoff() {
-    let stream = Step::sse(["data: {\"n\":1}\n\n"; 10]).pace(ms(50));
+    let stream = Step::sse(chat_stream(10)).pace(ms(50));
     let script = Script::by(move |seen| if seen.target == CHAT { stream.clone() } else { limited("60") });
     let upstream = Upstream::new(script);
     let address = listen(&upstream).await.to_string();
@@ -283,7 +283,7 @@ async fn sigterm_lets_a_stream_end_and_settles_a_backoff() {
     backstop.signal("TERM");
     assert_eq!(waiting.answer().await.status, 429);
     while streaming.piece().await {}
-    assert!(streaming.pending().ends_with(b"0\r\n\r\n"));
+    assert!(streaming.pending().ends_with(format!("{DONE}\r\n0\r\n\r\n").as_bytes()));
     assert!(tokio::net::TcpStream::connect(backstop.address).await.is_err(), "the listener is closed");
     assert_eq!(backstop.wait(), Some(0));
 }

@@ -64,7 +64,7 @@ pub struct Reading<'a> {
     pub method: &'a Method,
     /// The dialect that the client speaks.
     pub dialect: Dialect,
-    /// The request's path upstream.
+    /// The request's path and query upstream.
     pub path: &'a str,
     /// The request's path asks for a stream, whatever the content type says.
     pub streaming: bool,
@@ -82,12 +82,12 @@ impl Answer {
     /// Read an answer's body as far as needed.
     ///
     /// # Errors
-    /// If the body is cut, stalls, or (of a bad answer) is not there by the deadline.
+    /// If the body is cut, stalls, or (of a bad answer) is not there by the deadline. With it comes what that had cost.
     pub async fn read(
         response: Response<ResponseBody>,
         how: Reading<'_>,
         at: SystemTime,
-    ) -> Result<Answer, TransportError> {
+    ) -> Result<Answer, (TransportError, Option<Cost>)> {
         let (head, body) = response.into_parts();
         let live = is_live(head.status, &head.headers, how);
         let mut answer = Answer {
@@ -103,11 +103,11 @@ impl Answer {
             at,
         };
         if !live {
-            answer.fill(how).await?;
+            answer.fill(how).await.map_err(|error| (error, None))?;
         } else if answer.status != StatusCode::SWITCHING_PROTOCOLS {
             answer.watch = answer.watch(how);
             if answer.watch.as_ref().is_some_and(|watch| watch.is_known()) && how.holding.bytes > 0 {
-                answer.hold(how).await?;
+                answer.hold(how).await.map_err(|error| (error, answer.told_cost()))?;
             }
         }
         Ok(answer)
@@ -191,8 +191,13 @@ impl Answer {
             None if watch.is_malformed() || watch.is_empty_answer() => classify::empty_stream(watch.is_malformed()),
             _ => return None,
         };
-        let cost = watch.usage().map(|usage| Cost { usage, model: watch.model().unwrap_or_default().to_owned() });
-        Some((verdict, cost))
+        Some((verdict, self.told_cost()))
+    }
+
+    /// What a stream has told of its cost so far.
+    fn told_cost(&self) -> Option<Cost> {
+        let watch = self.watch.as_ref()?;
+        Some(Cost { usage: watch.usage()?, model: watch.model().unwrap_or_default().to_owned() })
     }
 
     /// The body with its content encoding undone, and whether that had to be cut. `None`: it cannot be undone.

@@ -52,7 +52,8 @@ pub struct Attempts {
 /// What an attempt left.
 enum Left {
     Answer(Box<Answer>),
-    Failure(Unsent),
+    /// With what it had cost, if that was told.
+    Failure(Unsent, Option<Cost>),
     /// The deadline passed before there was a head. Whether something was sent.
     Late(bool),
 }
@@ -95,7 +96,7 @@ impl Attempts {
     pub async fn run(mut self) -> Opening {
         loop {
             let (left, verdict) = self.attempt().await;
-            if let Left::Failure(failure) = &left
+            if let Left::Failure(failure, _) = &left
                 && self.is_stale(failure)
             {
                 self.again_at_once(&verdict);
@@ -144,7 +145,10 @@ impl Attempts {
                 self.cost = cost;
                 verdict
             }
-            Left::Failure(failure) => classify(Evidence::Failure(&failure.error), &[]),
+            Left::Failure(failure, cost) => {
+                self.cost.clone_from(cost);
+                classify(Evidence::Failure(&failure.error), &[])
+            }
             Left::Late(sent) => classify(Evidence::Failure(&late(*sent)), &[]),
         };
         self.ambiguous += u32::from(verdict.ambiguous);
@@ -167,7 +171,7 @@ impl Attempts {
         let (call, lasting) = (&self.call, &self.instance.lasting);
         let progress = Sending::new();
         let Some(body) = call.send_body(progress.clone()) else {
-            return Left::Failure(Unsent { error: late(true), reused: false });
+            return Left::Failure(Unsent { error: late(true), reused: false }, None);
         };
         let outgoing = Outgoing {
             method: call.method.clone(),
@@ -180,13 +184,13 @@ impl Attempts {
         };
         let response = match timeout_at(call.deadline, call.route.upstream.send(outgoing)).await {
             Err(_) => return Left::Late(progress.started() || progress.finished()),
-            Ok(Err(failure)) => return Left::Failure(failure),
+            Ok(Err(failure)) => return Left::Failure(failure, None),
             Ok(Ok(response)) => response,
         };
         let reading = Reading {
             method: &call.method,
             dialect: call.route.dialect,
-            path: call.route.target.path(),
+            path: call.route.target.as_str(),
             holding: call.holding,
             streaming: form::streams(call.route.target.path()),
             model_call: call.model_call,
@@ -195,7 +199,7 @@ impl Attempts {
         };
         match Answer::read(response, reading, lasting.clock.wall()).await {
             Ok(answer) => Left::Answer(Box::new(answer)),
-            Err(error) => Left::Failure(Unsent { error, reused: false }),
+            Err((error, cost)) => Left::Failure(Unsent { error, reused: false }, cost),
         }
     }
 
@@ -260,7 +264,7 @@ impl Attempts {
     fn settle(self, left: Left, verdict: Verdict, why: Settle) -> Opening {
         let reply = match left {
             Left::Answer(answer) => Reply::Upstream(answer),
-            Left::Failure(failure) => Reply::Local(self.failed(&failure.error, &verdict, why)),
+            Left::Failure(failure, _) => Reply::Local(self.failed(&failure.error, &verdict, why)),
             Left::Late(_) => return self.out_of_time(&verdict),
         };
         let outcome = match why {
@@ -356,7 +360,7 @@ impl Attempts {
 impl Left {
     fn failure(&self) -> Option<&TransportError> {
         match self {
-            Left::Failure(failure) => Some(&failure.error),
+            Left::Failure(failure, _) => Some(&failure.error),
             _ => None,
         }
     }

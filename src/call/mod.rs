@@ -22,7 +22,9 @@ use crate::policy::safety::{self, Effect};
 use crate::reply::{Fault, LocalReply};
 use crate::route::Route;
 use crate::upstream::body::{LiveBody, Progress, SendBody};
+use crate::wire::dialect::stream::Watch;
 use crate::wire::dialect::{credential, form};
+use crate::wire::headers::Media;
 use crate::wire::{client, encoding, hop};
 use live::Capped;
 
@@ -135,10 +137,14 @@ impl Call {
         Ok(Call { beat: beat.filter(|_| call.asks_stream()), ..call })
     }
 
-    /// The client asked for a stream. Its body is looked into for that: not on the way of calls that have no use for it.
+    /// The client asked for a stream of events. Its body is looked into for that: not on the way of calls that have no use
+    /// for it.
     fn asks_stream(&self) -> bool {
-        form::streams(self.route.target.path())
-            || self.model_call && self.decoded().is_some_and(|body| form::asks_stream(&body))
+        let target = &self.route.target;
+        let asks = || self.model_call && self.decoded().is_some_and(|body| form::asks_stream(&body));
+        // Not one of objects, and not an array in pieces.
+        Watch::new(self.route.dialect, target.as_str(), Media::Unstated).takes_beat()
+            && (form::streams(target.path()) || asks())
     }
 
     /// The body for one more attempt; `None`: it was sent, and there is no copy.

@@ -3,12 +3,14 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::ConfigArgs;
+use crate::clock::Clock;
 use crate::config::{Config, Upstream, load};
 use crate::policy::classify::{Answer, Evidence, classify};
 use crate::policy::verdict::{Class, Verdict};
@@ -22,8 +24,8 @@ const LARGEST_BODY: u64 = 32 << 20;
 #[derive(Debug, Args)]
 pub(super) struct ClassifyArgs {
     /// What the upstream speaks
-    #[arg(long)]
-    dialect: DialectArg,
+    #[arg(long, value_parser = dialect())]
+    dialect: Dialect,
     /// The HTTP status
     #[arg(long, value_parser = status)]
     status: StatusCode,
@@ -44,33 +46,9 @@ pub(super) struct ClassifyArgs {
     sets: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DialectArg {
-    Openai,
-    Anthropic,
-    Gemini,
-    Generic,
-}
-
-impl DialectArg {
-    fn dialect(self) -> Dialect {
-        match self {
-            DialectArg::Openai => Dialect::OpenAi,
-            DialectArg::Anthropic => Dialect::Anthropic,
-            DialectArg::Gemini => Dialect::Gemini,
-            DialectArg::Generic => Dialect::Generic,
-        }
-    }
-
-    /// The built-in upstream of that name: its rules are the ones that a bare path would meet.
-    fn name(self) -> &'static str {
-        match self {
-            DialectArg::Openai => "openai",
-            DialectArg::Anthropic => "anthropic",
-            DialectArg::Gemini => "gemini",
-            DialectArg::Generic => "generic",
-        }
-    }
+fn dialect() -> impl TypedValueParser<Value = Dialect> {
+    PossibleValuesParser::new(Dialect::ALL.map(Dialect::name))
+        .try_map(|name| Dialect::from_name(&name).ok_or("no dialect of that name"))
 }
 
 fn status(text: &str) -> Result<StatusCode, String> {
@@ -106,7 +84,8 @@ pub(super) fn run(before: ConfigArgs, args: ClassifyArgs) -> ExitCode {
 fn upstream<'a>(config: &'a Config, args: &ClassifyArgs) -> Option<&'a Upstream> {
     let segment = args.path.as_deref().and_then(|path| path.trim_start_matches('/').split(['/', '?']).next());
     let named = segment.and_then(|name| config.upstreams.get(name));
-    let of_dialect = || config.upstreams.values().find(|upstream| upstream.dialect == args.dialect.dialect());
+    let of_dialect = || config.upstreams.values().find(|upstream| upstream.dialect == args.dialect);
+    // The built-in upstream of the dialect's name: its rules are the ones that a bare path would meet.
     let found = named.or_else(|| config.upstreams.get(args.dialect.name())).or_else(of_dialect);
     found.or_else(|| config.upstreams.values().next()).map(AsRef::as_ref)
 }
@@ -115,13 +94,13 @@ fn answer(args: &ClassifyArgs, body: &[u8], upstream: &Upstream) -> serde_json::
     let headers: HeaderMap = args.headers.iter().cloned().collect();
     let (body, whole) = decode(&headers, body);
     let answer = Answer {
-        dialect: args.dialect.dialect(),
+        dialect: args.dialect,
         model_call: true,
         status: args.status,
         headers: &headers,
         body: &body,
         whole,
-        now: SystemTime::now(),
+        now: Clock::real().wall(),
     };
     let verdict = classify(Evidence::Answer(answer), &upstream.rules);
     describe(&verdict, upstream.retry.max_wait_hint)
@@ -190,7 +169,7 @@ mod tests {
             "-",
         ])
         .unwrap();
-        assert_eq!((args.dialect, args.status.as_u16()), (DialectArg::Gemini, 429));
+        assert_eq!((args.dialect, args.status.as_u16()), (Dialect::Gemini, 429));
         assert_eq!(args.headers[0], (http::header::RETRY_AFTER, HeaderValue::from_static("7")));
         assert_eq!(args.headers[1].1, "b:c");
         for bad in [

@@ -10,6 +10,7 @@ use super::section::Context;
 use super::suggest::Schema;
 use super::tree::{self, Node, Value};
 use super::{Config, DEFAULTS, SOLE, mask, read};
+use crate::wire::dialect::Dialect;
 
 /// A file above this is no config.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -144,16 +145,17 @@ fn layers(sources: &Sources, file: Option<(&Path, &str)>) -> Result<Vec<Node>, V
     layers
         .extend(sources.listen.as_deref().map(|value| tree::argument(rank, "--listen", &["server", "listen"], value)));
     if let Some(url) = &sources.upstream {
-        layers.push(tree::argument(rank, "--upstream", &["upstreams", SOLE, "dialect"], "generic"));
+        layers.push(tree::argument(rank, "--upstream", &["upstreams", SOLE, "dialect"], Dialect::Generic.name()));
         layers.push(tree::argument(rank, "--upstream", &["upstreams", SOLE, "base_url"], url));
     }
     if faults.is_empty() { Ok(layers) } else { Err(faults) }
 }
 
-/// Give every upstream the keys that it leaves out. The default file writes them down once, at `openai`;
-/// where an upstream is and what it speaks is its own.
+/// Give every upstream the keys that it leaves out. The default file writes them down once, at the built-in upstream
+/// that is named after the default dialect; where an upstream is and what it speaks is its own.
 fn fill_upstreams(root: &mut Node, defaults: &Node) {
-    let Some(template) = defaults.get("upstreams").and_then(|u| u.get("openai")).and_then(Node::table) else {
+    let full = Dialect::default().name();
+    let Some(template) = defaults.get("upstreams").and_then(|u| u.get(full)).and_then(Node::table) else {
         return;
     };
     let Value::Table(sections) = &mut root.value else {

@@ -50,7 +50,8 @@ pub fn relay(opening: Opening, call: &Call, mut account: Account) -> Response<Ou
 /// Send the head of a stream now, and heartbeats until the attempts are over.
 pub fn relay_early(attempts: Trying, beat: Duration, call: Arc<Call>, mut account: Account) -> Response<OutBody> {
     let waiting = Waiting::new(attempts, beat, call);
-    account.answered(StatusCode::OK.as_u16(), Outcome::Success, 0);
+    // Until the attempts say otherwise.
+    account.answered(StatusCode::OK.as_u16(), Outcome::ClientGone, 0);
     let mut response = Response::new(OutBody::coming(Vec::new(), None, Rest::Waiting(Box::new(waiting))));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -13,11 +13,14 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::body::OutBody;
 use super::from_upstream;
 use crate::account::Account;
+use crate::answer::Answer;
 use crate::call::Call;
 use crate::clock::after;
+use crate::metrics::StreamEnd;
 use crate::opening::{Opening, Reply};
 use crate::reply::Outcome;
 use crate::wire::dialect::stream::Watch;
+use crate::wire::encoding;
 use crate::wire::headers::Media;
 
 /// A call's attempts under way.
@@ -43,6 +46,9 @@ impl Waiting {
             if let Some(account) = account {
                 account.answered(StatusCode::OK.as_u16(), opening.outcome, opening.attempts);
                 account.streams();
+                if !matches!(&opening.reply, Reply::Upstream(answer) if goes_on_as_stream(answer)) {
+                    account.ended(StreamEnd::ErrorEvent);
+                }
             }
             return Poll::Ready(Err(self.body(opening)));
         }
@@ -55,19 +61,19 @@ impl Waiting {
 
     /// A stream goes on as one; anything else can only be told as an error event now.
     fn body(&self, opening: Opening) -> OutBody {
-        let teller = Watch::new(self.call.route.dialect, self.call.route.target.path(), Media::Stream);
+        let teller = Watch::new(self.call.route.dialect, self.call.route.target.as_str(), Media::Stream);
         let event = match opening.reply {
-            Reply::Upstream(answer) if answer.is_stream() => {
+            Reply::Upstream(answer) if goes_on_as_stream(&answer) => {
                 return from_upstream(*answer, opening.outcome, opening.verdict.as_ref(), &self.call).into_body();
             }
             Reply::Upstream(answer) if opening.outcome == Outcome::Success => {
                 tracing::warn!(
                     status = answer.status.as_u16(),
-                    "a stream was asked for and none came, after heartbeats had begun"
+                    "a stream was asked for and none that can follow heartbeats came"
                 );
                 teller.error_event(
                     "stream_interrupted",
-                    "a stream was asked for, and the upstream answered with a plain body",
+                    "a stream was asked for, and the upstream answered with a plain or an encoded body, which cannot follow heartbeats",
                 )
             }
             Reply::Upstream(answer) => {
@@ -79,4 +85,9 @@ impl Waiting {
         };
         OutBody::held(vec![event.into()], None)
     }
+}
+
+/// It can follow a head that says `text/event-stream` and nothing of an encoding.
+fn goes_on_as_stream(answer: &Answer) -> bool {
+    answer.is_stream() && !encoding::encoded(&answer.headers)
 }

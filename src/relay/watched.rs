@@ -47,8 +47,10 @@ pub(super) enum Step {
 impl Watched {
     pub(super) fn new(rest: Option<ResponseBody>, watch: Box<Watch>, idle: Duration, beat: Option<Duration>) -> Self {
         let now = Instant::now();
-        let timer = Box::pin(sleep_until(after(now, beat.map_or(idle, |beat| beat.min(idle)))));
-        Watched { rest, watch, idle, beat, heard: now, said: now, timer }
+        let mut watched = Watched { rest, watch, idle, beat, heard: now, said: now, timer: Box::pin(sleep_until(now)) };
+        // What is held may hold its end already.
+        watched.set_timer();
+        watched
     }
 
     /// What the stream has told of itself.

@@ -174,6 +174,18 @@ impl Step {
         self
     }
 
+    /// More of the body.
+    pub fn write(mut self, bytes: impl AsRef<[u8]>) -> Step {
+        self.body.push(Act::Write(bytes.as_ref().to_vec()));
+        self
+    }
+
+    /// A pause before the next write.
+    pub fn pause(mut self, pause: Duration) -> Step {
+        self.body.push(Act::Sleep(pause));
+        self
+    }
+
     /// Close after so many bytes of the body.
     pub fn cut_after(self, bytes: usize) -> Step {
         Step { limit: Some(bytes), ..self }.ending(End::Close)

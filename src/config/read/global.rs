@@ -102,7 +102,7 @@ fn client_keys(s: &mut Section<'_>) -> Option<(Option<String>, Vec<Secret>)> {
 /// so only what looks like a usual name is.
 pub(super) fn variable(cx: &Context<'_>, node: &Node, name: &str) -> Option<String> {
     if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        cx.expected(node, "the name of an environment variable, like \"OPENAI_API_KEY\" (letters, digits, `_`)");
+        cx.expected(node, "the name of an environment variable, like \"MY_API_KEY\" (letters, digits, `_`)");
         return None;
     }
     let value = cx.env(name);

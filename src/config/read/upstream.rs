@@ -34,13 +34,6 @@ const FORBIDDEN: [&str; 12] = [
     "proxy-authorization",
 ];
 
-const DIALECTS: [(&str, Dialect); 4] = [
-    ("openai", Dialect::OpenAi),
-    ("anthropic", Dialect::Anthropic),
-    ("gemini", Dialect::Gemini),
-    ("generic", Dialect::Generic),
-];
-
 const HTTP2: [(&str, Http2); 3] =
     [("auto", Http2::Auto), ("never", Http2::Never), ("prior-knowledge", Http2::PriorKnowledge)];
 
@@ -56,7 +49,7 @@ pub(super) fn upstream(
     let named = check_name(cx, name, node);
     let mut s = Section::open(cx, node);
     let base_url = base_url(&mut s);
-    let dialect = s.one_of("dialect", &DIALECTS);
+    let dialect = s.one_of("dialect", &Dialect::ALL.map(|dialect| (dialect.name(), dialect)));
     let key = api_key(&mut s);
     let headers = s.required("headers").and_then(|node| headers(cx, node));
     let http2 = s.one_of("http2", &HTTP2);

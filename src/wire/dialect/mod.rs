@@ -18,9 +18,12 @@ mod render;
 pub use render::render_error;
 
 /// A family of model APIs that share paths, error shapes and streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+///
+/// The default is the one that most clients read, where nothing says which: an error in it is understood by most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// OpenAI and everything compatible with it.
+    #[default]
     OpenAi,
     /// Anthropic Messages.
     Anthropic,
