@@ -53,7 +53,7 @@ async fn waits_between_attempts_are_told_of_too() {
 #[tokio::test(start_paused = true)]
 async fn nothing_comes_between_a_head_and_its_body() {
     let events = chat_stream(3);
-    let at_once = Step::sse(&events[..1]).pause(secs(100)).write(&events[1..].concat());
+    let at_once = Step::sse(&events[..1]).pause(secs(100)).write(events[1..].concat());
     // The head is held until there is content: until then, and only until then, the client is told.
     for (step, told) in [(at_once, vec![]), (Step::sse(&events).pace(secs(40)), vec![15, 30])] {
         let bed = Bed::new("", step);

@@ -50,6 +50,8 @@ mod simulation;
 mod stream_beats;
 /// Whole calls with streams: what fails before its first content is tried again, and what comes goes through as it came.
 mod stream_calls;
+/// Failures of streams as people reported them (`tests/fixtures/cases.jsonl`), each under its id.
+mod stream_cases;
 /// Streams after their first content: every end is told as what it was, and costs are counted.
 mod stream_ends;
 /// Streams as providers send them, whole, cut and with errors in them, through the watch and the verdict.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::step::End;
 use super::{Script, Step, ms};
 
 const CASES: &str = include_str!("../fixtures/cases.jsonl");
@@ -48,6 +49,18 @@ impl Case {
         body(&self.0["upstream_script"][item])
     }
 
+    /// The stream that the item at this place of the script comes to.
+    pub fn stream(&self, item: usize) -> String {
+        text(self.0["upstream_script"][item]["writes"].as_array().expect("writes"))
+    }
+
+    /// The stream of an item of a variant.
+    pub fn variant_stream(&self, variant: usize, item: usize) -> String {
+        let variant = &self.0["upstream_script"][0]["variants"][variant];
+        let item = variant.as_array().map_or(variant, |items| &items[item]);
+        text(item["writes"].as_array().expect("writes"))
+    }
+
     /// The body of a variant's first item.
     pub fn variant_body(&self, variant: usize) -> String {
         let variant = &self.0["upstream_script"][0]["variants"][variant];
@@ -81,11 +94,56 @@ fn step(item: &Value, fill: &dyn Fn(&str) -> String) -> Step {
         return Step::refuse();
     }
     let status = u16::try_from(item["status"].as_u64().expect("a status")).expect("a status");
-    let mut step = Step::respond(status, &[], body(item));
+    let streamed = item["writes"].as_array();
+    let mut step = if streamed.is_some() {
+        Step::respond(status, &[], "").chunked()
+    } else {
+        Step::respond(status, &[], body(item))
+    };
     for (name, value) in item["headers"].as_object().into_iter().flatten() {
         step = step.header(name, fill(value.as_str().expect("a value")));
     }
-    step.delay(ms(item["delay_ms"].as_u64().unwrap_or(0)))
+    let step = step.delay(ms(item["delay_ms"].as_u64().unwrap_or(0)));
+    let Some(writes) = streamed else { return step };
+    let step = written(step, writes);
+    let size = text(writes).len();
+    match item["end"].as_str() {
+        Some("rst") => step.cut_after(size).ending(End::Reset),
+        Some("hang") => step.stall_after(size),
+        Some("eof") | None => step.then_close(),
+        Some(other) => panic!("{other} is no end"),
+    }
+}
+
+/// The writes of a stream: texts, pauses, and what stands for several of them.
+fn written(step: Step, writes: &[Value]) -> Step {
+    writes.iter().fold(step, |step, write| match write {
+        Value::String(text) => step.write(text),
+        Value::Object(_) if write["sleep_ms"].is_u64() => step.pause(ms(write["sleep_ms"].as_u64().unwrap())),
+        Value::Object(_) if write["repeat"].is_u64() => {
+            let of = write["of"].as_array().expect("writes");
+            (0..write["repeat"].as_u64().unwrap()).fold(step, |step, _| written(step, of))
+        }
+        Value::Object(_) if write["hex_split"].is_string() => {
+            text(std::slice::from_ref(write)).bytes().fold(step, |step, byte| step.write([byte]).pause(ms(20)))
+        }
+        other => text(std::slice::from_ref(other)).bytes().fold(step, |step, byte| step.write([byte])),
+    })
+}
+
+/// All the text that these writes come to.
+fn text(writes: &[Value]) -> String {
+    let one = |write: &Value| match write {
+        Value::String(text) => text.clone(),
+        _ if write["sleep_ms"].is_u64() => String::new(),
+        _ if write["repeat"].is_u64() => {
+            text(write["of"].as_array().expect("writes")).repeat(write["repeat"].as_u64().unwrap() as usize)
+        }
+        _ if write["byte_by_byte"] == true => text(write["of"].as_array().expect("writes")),
+        _ if write["hex_split"].is_string() => super::message_piece("日本🎉"),
+        other => panic!("{other} is no write"),
+    };
+    writes.iter().map(one).collect()
 }
 
 fn body(item: &Value) -> String {
