@@ -16,8 +16,10 @@
 //!    ([`policy::retry`], pure as well): settle, or wait and try again. A wait is the provider's own word or a jittered
 //!    backoff, and then a token of the global bucket ([`admission::bucket`]).
 //! 5. **The commit point** is where the loop ends: an [`opening::Opening`]. Before it everything can be retried and the
-//!    client has seen nothing; after it nothing is.
-//! 6. **Out.** [`relay`] passes the upstream's own bytes on, or one [`reply::LocalReply`] in the client's dialect. There is
+//!    client has seen nothing; after it nothing is. A plain answer is whole by then; a stream is held back until its first
+//!    content (in shield mode to its end), watched by [`wire::dialect::stream::Watch`].
+//! 6. **Out.** [`relay`] passes the upstream's own bytes on as they come, ends a lost stream in its dialect's own error
+//!    event, or sends one [`reply::LocalReply`] in the client's dialect. There is
 //!    no third kind of answer: we recognise formats, we never convert them. A switched protocol becomes a [`tunnel`].
 //! 7. **The books.** The [`account`] of the request is closed when it is dropped, wherever that is: one line of log, and
 //!    the [`metrics`]. A client that leaves drops the whole future, and with it attempt, backoff and place in line.

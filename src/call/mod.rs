@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, Method, Version};
@@ -114,7 +114,7 @@ impl Call {
         let shield = client::shield(&parts.headers).unwrap_or(stream.mode == StreamMode::Shield);
         let credential =
             credential::presented(&parts.headers, parts.uri.query()).map(<[u8]>::to_vec).unwrap_or_default();
-        let call = Call {
+        let mut call = Call {
             id,
             arrived,
             deadline: after(arrived, allowance(retry, &parts.headers)),
@@ -134,7 +134,12 @@ impl Call {
             credential,
         };
         let beat = stream.heartbeat.or(shield.then_some(SHIELD_BEAT));
-        Ok(Call { beat: beat.filter(|_| call.asks_stream()), ..call })
+        call.beat = beat.filter(|_| call.asks_stream());
+        if call.beat.is_some() && call.headers.contains_key(ACCEPT_ENCODING) {
+            // Lines of ours have no place in a compressed stream.
+            call.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        Ok(call)
     }
 
     /// The client asked for a stream of events. Its body is looked into for that: not on the way of calls that have no use
