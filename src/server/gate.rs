@@ -61,6 +61,19 @@ pub fn origin(headers: &HeaderMap, server: &Server) -> Result<Option<HeaderValue
     Err(LocalReply::new(Fault::OriginNotAllowed, message))
 }
 
+/// A foreign page's picture or script tag sends no `Origin`, but browsers say where it comes from. It could read nothing of
+/// the answer, and must not be able to make the call at all.
+///
+/// # Errors
+/// 403 for a request that a browser makes for a page of another site.
+pub fn not_embedded(headers: &HeaderMap) -> Result<(), LocalReply> {
+    let cross = headers.get("sec-fetch-site").is_some_and(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site"));
+    if headers.contains_key(ORIGIN) || !cross {
+        return Ok(());
+    }
+    Err(LocalReply::new(Fault::OriginNotAllowed, "web pages of other sites may not call (sec-fetch-site: cross-site)"))
+}
+
 fn is_loopback(origin: &str) -> bool {
     let Ok(uri) = origin.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -122,6 +135,23 @@ mod tests {
         ] {
             assert_eq!(is_loopback(origin), fine, "{origin}");
         }
+    }
+
+    #[test]
+    fn what_a_foreign_page_embeds_is_refused() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            let pair = |(name, value): &(&'static str, &'static str)| {
+                (http::HeaderName::from_static(name), HeaderValue::from_static(value))
+            };
+            pairs.iter().map(pair).collect::<HeaderMap>()
+        };
+        assert!(not_embedded(&headers(&[("sec-fetch-site", "cross-site")])).is_err());
+        assert!(not_embedded(&headers(&[("sec-fetch-site", "same-origin")])).is_ok());
+        assert!(not_embedded(&headers(&[])).is_ok());
+        // With an Origin, that one decides.
+        assert!(
+            not_embedded(&headers(&[("sec-fetch-site", "cross-site"), ("origin", "https://listed.example")])).is_ok()
+        );
     }
 
     #[test]

@@ -120,6 +120,9 @@ async fn inside(instance: Arc<Instance>, request: Request<Incoming>, link: &Link
         }
         return page.render(&instance, request.method());
     }
+    if let Err(reply) = gate::not_embedded(request.headers()) {
+        return refuse(&instance, &request, &reply);
+    }
     if request.method() == Method::CONNECT || request.uri().path_and_query().is_none() {
         let reply =
             LocalReply::new(Fault::UnknownRoute, "this is a proxy for model APIs, not a forward proxy: send it paths");
