@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::stub;
 use crate::systems::System;
 
 /// What is asked of the stub; it reads it from the header `x-bench`.
@@ -66,12 +67,15 @@ pub struct Run {
     pub elapsed: Duration,
     pub first_byte: Vec<f64>,
     pub whole: Vec<f64>,
+    /// Of the events of paced streams: from the stub's write to the client's read.
+    pub delay: Vec<f64>,
 }
 
 /// Let every client ask, and ask again, until `time` is over; a call that has begun is finished.
-pub async fn run(clients: &mut Vec<Client>, request: &Arc<[u8]>, time: Duration) -> io::Result<Run> {
+pub async fn run(clients: &mut Vec<Client>, request: &Arc<[u8]>, kind: Kind, time: Duration) -> io::Result<Run> {
     let start = Instant::now();
-    let mut tasks: JoinSet<_> = clients.drain(..).map(|client| client.repeat(request.clone(), start + time)).collect();
+    let mut tasks: JoinSet<_> =
+        clients.drain(..).map(|client| client.repeat(request.clone(), kind, start + time)).collect();
     let mut sum = Run::default();
     while let Some(done) = tasks.join_next().await {
         let (client, run) = done.map_err(io::Error::other)??;
@@ -80,6 +84,7 @@ pub async fn run(clients: &mut Vec<Client>, request: &Arc<[u8]>, time: Duration)
         sum.events += run.events;
         sum.first_byte.extend(run.first_byte);
         sum.whole.extend(run.whole);
+        sum.delay.extend(run.delay);
     }
     sum.elapsed = start.elapsed();
     Ok(sum)
@@ -108,7 +113,7 @@ impl Client {
         Ok(clients)
     }
 
-    async fn repeat(mut self, request: Arc<[u8]>, until: Instant) -> io::Result<(Self, Run)> {
+    async fn repeat(mut self, request: Arc<[u8]>, kind: Kind, until: Instant) -> io::Result<(Self, Run)> {
         let mut run = Run::default();
         loop {
             let start = Instant::now();
@@ -118,11 +123,20 @@ impl Client {
             let framing = self.head(&request).await?;
             let mut first = None;
             let mut last = 0;
+            let mut event = Vec::new();
             self.body(framing, |bytes| {
                 first.get_or_insert_with(|| start.elapsed());
                 for &byte in bytes {
-                    run.events += usize::from(byte == b'\n' && last == b'\n');
+                    let ends = byte == b'\n' && last == b'\n';
+                    run.events += usize::from(ends);
                     last = byte;
+                    if kind == Kind::Paced {
+                        event.push(byte);
+                        if ends {
+                            run.delay.extend(stub::age(&event).map(|age| age.as_secs_f64() * 1e6));
+                            event.clear();
+                        }
+                    }
                 }
             })
             .await?;

@@ -24,11 +24,20 @@ use systems::System;
 struct Plan {
     rounds: usize,
     time: Duration,
-    open_streams: usize,
+    /// How many streams to hold open, each number on a process of its own; the last one's goes on to the tests.
+    open_streams: [(&'static str, usize); 2],
 }
 
-const FULL: Plan = Plan { rounds: 5, time: Duration::from_secs(2), open_streams: 1000 };
-const QUICK: Plan = Plan { rounds: 2, time: Duration::from_millis(500), open_streams: 200 };
+const FULL: Plan = Plan {
+    rounds: 5,
+    time: Duration::from_secs(2),
+    open_streams: [("5,000 open streams", 5000), ("1,000 open streams", 1000)],
+};
+const QUICK: Plan = Plan {
+    rounds: 2,
+    time: Duration::from_millis(500),
+    open_streams: [("1,000 open streams", 1000), ("200 open streams", 200)],
+};
 
 /// A test: `connections` clients that each ask again as soon as they have their answer.
 struct Test {
@@ -73,16 +82,13 @@ async fn measure(plan: &Plan) -> io::Result<Report> {
     let mut report = Report::new(systems::environment());
     for round in 0..plan.rounds {
         eprintln!("round {} of {}", round + 1, plan.rounds);
-        let mut systems = systems::start_all(stub)?;
+        let [many, few] = plan.open_streams;
+        open_streams(many, &in_turn(systems::start_all(stub)?, round), &mut report).await?;
+        let systems = in_turn(systems::start_all(stub)?, round);
         for system in &systems {
             started(system, &mut report)?;
         }
-        if round % 2 == 1 {
-            systems.reverse();
-        }
-        for system in &systems {
-            open_streams(plan.open_streams, system, &mut report).await?;
-        }
+        open_streams(few, &systems, &mut report).await?;
         for test in &TESTS {
             for system in &systems {
                 run(test, system, plan.time, &mut report).await?;
@@ -97,6 +103,13 @@ async fn measure(plan: &Plan) -> io::Result<Report> {
     Ok(report)
 }
 
+fn in_turn(mut systems: Vec<System>, round: usize) -> Vec<System> {
+    if round % 2 == 1 {
+        systems.reverse();
+    }
+    systems
+}
+
 fn started(system: &System, report: &mut Report) -> io::Result<()> {
     if let (Some(pid), Some(startup)) = (system.pid(), system.startup) {
         report.add(system.name, "process", "start-up, ms", startup.as_secs_f64() * 1e3);
@@ -108,9 +121,9 @@ fn started(system: &System, report: &mut Report) -> io::Result<()> {
 async fn run(test: &Test, system: &System, time: Duration, report: &mut Report) -> io::Result<()> {
     let request = load::request(system, test.kind);
     let mut clients = Client::connect_all(system, test.connections).await?;
-    load::run(&mut clients, &request, time / 10).await?; // warm up
+    load::run(&mut clients, &request, test.kind, time / 10).await?; // warm up
     let before = system.pid().map(Usage::of).transpose()?;
-    let run = load::run(&mut clients, &request, time).await?;
+    let run = load::run(&mut clients, &request, test.kind, time).await?;
     let after = system.pid().map(Usage::of).transpose()?;
 
     let mut add = |metric, value| report.add(system.name, test.name, metric, value);
@@ -129,22 +142,34 @@ async fn run(test: &Test, system: &System, time: Duration, report: &mut Report) 
             add("first byte p50, µs", percentile(&run.first_byte, 0.50));
             add("first byte p99, µs", percentile(&run.first_byte, 0.99));
         }
+        if test.kind == Kind::Paced {
+            add("write to read p50, µs", percentile(&run.delay, 0.50));
+            add("write to read p95, µs", percentile(&run.delay, 0.95));
+            add("write to read p99, µs", percentile(&run.delay, 0.99));
+        }
         cpu.into_iter().for_each(|cpu| add("CPU an event, µs", cpu / run.events as f64));
     }
     Ok(())
 }
 
-/// The memory of a system that holds many streams open and has done nothing else yet.
-async fn open_streams(count: usize, system: &System, report: &mut Report) -> io::Result<()> {
-    let Some(pid) = system.pid() else { return Ok(()) };
-    let before = proc::rss(pid)?;
-    let mut clients = Client::connect_all(system, count).await?;
-    for client in &mut clients {
-        client.head(&load::request(system, Kind::Held)).await?;
+/// The memory of each system when it holds many streams open and has done nothing else yet.
+async fn open_streams((name, count): (&'static str, usize), systems: &[System], report: &mut Report) -> io::Result<()> {
+    if proc::open_files()? < 2 * count + 200 {
+        eprintln!(
+            "{name} are left out: each takes two open files, and the limit (ulimit -n) could not be raised so far"
+        );
+        return Ok(());
     }
-    let open = proc::rss(pid)?;
-    report.add(system.name, "streams held open", "how many", count as f64);
-    report.add(system.name, "streams held open", "RSS, MB", open / 1e6);
-    report.add(system.name, "streams held open", "KB a stream", (open - before) / 1e3 / count as f64);
+    for system in systems {
+        let Some(pid) = system.pid() else { continue };
+        let before = proc::rss(pid)?;
+        let mut clients = Client::connect_all(system, count).await?;
+        for client in &mut clients {
+            client.head(&load::request(system, Kind::Held)).await?;
+        }
+        let open = proc::rss(pid)?;
+        report.add(system.name, name, "RSS, MB", open / 1e6);
+        report.add(system.name, name, "KB a stream", (open - before) / 1e3 / count as f64);
+    }
     Ok(())
 }

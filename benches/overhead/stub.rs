@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use serde_json::{Value, json};
@@ -13,6 +15,11 @@ use crate::load::{Kind, number};
 
 const EVENTS: usize = 100;
 const GAP: Duration = Duration::from_millis(20);
+
+/// What stands before the time, `DIGITS` long and in nanoseconds, at which an event of a paced stream was written.
+const STAMP: &[u8] = b"at ";
+const DIGITS: usize = 15;
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Serve on a free port for as long as the runtime lives.
 pub async fn start() -> io::Result<SocketAddr> {
@@ -49,8 +56,9 @@ impl Answers {
             body.len()
         )
         .into_bytes();
-        let mut events: Vec<_> =
-            (0..EVENTS - 2).map(|n| chunk(&event(&json!({"content": format!("word {n} ")}), Value::Null))).collect();
+        let mut events: Vec<_> = (0..EVENTS - 2)
+            .map(|n| chunk(&event(&json!({"content": format!("word {n} at {:0DIGITS$} ", 0)}), Value::Null)))
+            .collect();
         events.insert(0, chunk(&event(&json!({"role": "assistant", "content": ""}), Value::Null)));
         events.push(
             [chunk(&event(&json!({}), json!("stop"))), chunk("data: [DONE]\n\n"), b"0\r\n\r\n".to_vec()].concat(),
@@ -73,6 +81,26 @@ fn chunk(text: &str) -> Vec<u8> {
     format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
+/// The event, with the time in the place that it has for it; the first and the last one have none.
+fn stamped(event: &[u8]) -> Vec<u8> {
+    let mut event = event.to_vec();
+    if let Some(at) = stamp(&event) {
+        event[at..at + DIGITS].copy_from_slice(format!("{:0DIGITS$}", EPOCH.elapsed().as_nanos()).as_bytes());
+    }
+    event
+}
+
+/// How long ago an event was written, if it says when.
+pub fn age(event: &[u8]) -> Option<Duration> {
+    let at = stamp(event)?;
+    let written = number(event.get(at..at + DIGITS)?).ok()?;
+    Some(EPOCH.elapsed().saturating_sub(Duration::from_nanos(written as u64)))
+}
+
+fn stamp(event: &[u8]) -> Option<usize> {
+    event.windows(STAMP.len()).position(|bytes| bytes == STAMP).map(|at| at + STAMP.len())
+}
+
 async fn serve(mut socket: TcpStream, answers: &'static Answers) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let mut buffer = BytesMut::new();
@@ -82,12 +110,17 @@ async fn serve(mut socket: TcpStream, answers: &'static Answers) -> io::Result<(
             continue;
         }
         socket.write_all(answers.stream_head).await?;
-        let mut clock = tokio::time::interval(GAP);
+        // the streams that run at once are spread over the gap, as those of different models are
+        static STREAMS: AtomicU64 = AtomicU64::new(0);
+        let phase = GAP * (STREAMS.fetch_add(7, Relaxed) % 20) as u32 / 20;
+        let mut clock = tokio::time::interval_at(tokio::time::Instant::now() + phase, GAP);
         for event in answers.events.iter().take(if kind == Kind::Held { 2 } else { EVENTS }) {
             if kind == Kind::Paced {
                 clock.tick().await;
+                socket.write_all(&stamped(event)).await?;
+            } else {
+                socket.write_all(event).await?;
             }
-            socket.write_all(event).await?;
             tokio::task::yield_now().await; // the load, on this same thread, is to see each event when it comes
         }
         if kind == Kind::Held {

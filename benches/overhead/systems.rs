@@ -93,7 +93,7 @@ fn nginx(folder: &Path, address: SocketAddr, stub: SocketAddr) -> io::Result<Com
             worker_processes 1;
             pid {here}/pid;
             error_log {here}/error.log;
-            events {{ worker_connections 8192; }}
+            events {{ worker_connections 12000; }}
             http {{
                 access_log off;
                 client_body_temp_path {here}/body;

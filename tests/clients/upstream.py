@@ -5,7 +5,10 @@ in answers.json, or a fault:
 
     "openai-ok"                                   an answer as the provider sends it
     {"use": "openai-ok", "headers": {...}}        the same with these headers added
-    {"use": "openai-stream", "cut": 3}            a stream that loses its connection after three events
+    {"use": "openai-stream", "after": 3, "then": "cut"}    a stream that something happens to after three events:
+                                                  cut: its connection is lost, end: it ends as if that were all,
+                                                  stall: nothing more comes, pause: nothing comes for 0.7 s,
+                                                  error, or another event that answers.json has: it comes, and the end
     {"hold": "openai-ok"}                         read the request, answer when told to
     {"new": "openai-busy", "again": "openai-ok"}  the one for a body not seen before, the other for one that was
     "reset"                                       read the request, reset the connection
@@ -90,7 +93,10 @@ class Upstream:
             await self._play(step["hold"], reader, writer)
         else:
             step = {"use": step} if isinstance(step, str) else step
-            await write_answer(writer, ANSWERS[step["use"]], step.get("headers", {}), step.get("cut"))
+            answer = ANSWERS[step["use"]]
+            await write_answer(writer, answer, step.get("headers", {}), step.get("after"), step.get("then"))
+            if step.get("then") == "stall":
+                await reader.read()
 
 
 async def read_request(reader):
@@ -112,24 +118,27 @@ async def read_request(reader):
     return {"at": time.monotonic(), "method": method, "target": target, "headers": headers, "body": body}
 
 
-async def write_answer(writer, answer, headers, cut):
-    status = answer.get("status", 200)
-    lines = {"content-type": "text/event-stream" if "sse" in answer else "application/json", **answer.get("headers", {}), **headers}
-    if "sse" in answer:
+async def write_answer(writer, answer, headers, after, then):
+    stream = "sse" in answer
+    lines = {"content-type": "text/event-stream" if stream else "application/json", **answer.get("headers", {}), **headers}
+    if stream:
         lines["transfer-encoding"] = "chunked"
-        chunks = [event(e, answer.get("named")) for e in answer["sse"]]
+        events = answer["sse"][:None if then == "pause" else after] + ([answer[then]] if then in answer else [])
+        chunks = [event(e, answer.get("named")) for e in events]
     else:
         body = json.dumps(answer["json"], ensure_ascii=False).encode()
         lines["content-length"] = str(len(body))
         chunks = [body]
-    head = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in lines.items())]
+    head = [f"HTTP/1.1 {answer.get('status', 200)} Scripted", *(f"{name}: {value}" for name, value in lines.items())]
     writer.write("\r\n".join(head).encode("latin-1") + b"\r\n\r\n")
-    for chunk in chunks[:cut]:
-        writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if "sse" in answer else chunk)
+    for n, chunk in enumerate(chunks):
+        if then == "pause" and n == after:
+            await asyncio.sleep(0.7)
+        writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if stream else chunk)
         await writer.drain()
-    if cut is not None:
+    if then == "cut":
         writer.close()                                  # without the last chunk: the stream is lost
-    elif "sse" in answer:
+    elif stream and then != "stall":
         writer.write(b"0\r\n\r\n")
     await writer.drain()
 

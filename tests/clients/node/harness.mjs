@@ -36,7 +36,7 @@ class Upstream {
 }
 
 class Backstop {
-  static async start(upstreamPort) {
+  static async start(upstreamPort, settings) {
     const backstop = new Backstop();
     backstop.folder = await mkdtemp(join(tmpdir(), "backstop-"));
     const config = (await readFile(here("backstop.toml"), "utf8"))
@@ -44,7 +44,8 @@ class Backstop {
       .replaceAll("@STATE@", join(backstop.folder, "state"));
     const path = join(backstop.folder, "backstop.toml");
     await writeFile(path, config);
-    backstop.process = spawn(process.env.BACKSTOP_BIN, ["serve", "--config", path], { stdio: ["ignore", "ignore", "pipe"] });
+    const args = ["serve", "--config", path, ...settings.flatMap((setting) => ["--set", setting])];
+    backstop.process = spawn(process.env.BACKSTOP_BIN, args, { stdio: ["ignore", "ignore", "pipe"] });
     backstop.ended = new Promise((resolve) => backstop.process.once("close", resolve));
     backstop.url = await backstop.#ready();
     return backstop;
@@ -78,11 +79,14 @@ class Backstop {
   }
 }
 
-/** Both, closed when the test `t` is over. With `refused`, Backstop's upstream is a port that refuses connections. */
-export async function rig(t, { refused = false } = {}) {
+/**
+ * Both, closed when the test `t` is over. With `refused`, Backstop's upstream is a port that refuses connections.
+ * `settings` of Backstop are like "stream.mode=shield".
+ */
+export async function rig(t, { refused = false, settings = [] } = {}) {
   const upstream = await Upstream.start();
   t.after(() => upstream.close());
-  const backstop = await Backstop.start(refused ? upstream.refusedPort : upstream.port);
+  const backstop = await Backstop.start(refused ? upstream.refusedPort : upstream.port, settings);
   t.after(() => backstop.close());
   return { upstream, backstop };
 }

@@ -23,12 +23,12 @@ test("openai: a tool call", async (t) => {
 });
 
 test("openai: a response", async (t) => {
-  const { client } = await failingTwice(t, openai, "openai-response");
+  const { client } = await failingTwice(t, openai, "responses-ok");
   assert.equal((await client.responses.create({ model: "gpt-test", input: "hi" })).output_text, GOOD);
 });
 
 test("openai: a streamed response", async (t) => {
-  const { client } = await failingTwice(t, openai, "openai-response-stream");
+  const { client } = await failingTwice(t, openai, "responses-stream");
   let text = "";
   for await (const event of await client.responses.create({ model: "gpt-test", input: "hi", stream: true })) {
     if (event.type === "response.output_text.delta") text += event.delta;

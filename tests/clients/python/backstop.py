@@ -5,6 +5,7 @@ import re
 import subprocess
 import threading
 import urllib.request
+from typing import Iterable
 
 CONFIG = pathlib.Path(__file__).parents[1] / "backstop.toml"
 READY = re.compile(r"backstop \S+ listening on (http://\S+:\d+)")
@@ -13,12 +14,13 @@ READY = re.compile(r"backstop \S+ listening on (http://\S+:\d+)")
 class Backstop:
     """Serves from construction on, until `close`. `log` is all that it wrote to stderr."""
 
-    def __init__(self, upstream_port: int, folder: pathlib.Path):
+    def __init__(self, upstream_port: int, folder: pathlib.Path, settings: Iterable[str] = ()):
         config = CONFIG.read_text().replace("@UPSTREAM@", f"http://127.0.0.1:{upstream_port}").replace("@STATE@", str(folder / "state"))
         (folder / "backstop.toml").write_text(config)
         self.log = ""
-        self.process = subprocess.Popen([os.environ["BACKSTOP_BIN"], "serve", "--config", str(folder / "backstop.toml")],
-                                        stderr=subprocess.PIPE, text=True)
+        command = [os.environ["BACKSTOP_BIN"], "serve", "--config", str(folder / "backstop.toml")]
+        command += [word for setting in settings for word in ("--set", setting)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
             self.log += line
             if ready := READY.search(line):

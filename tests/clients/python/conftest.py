@@ -14,11 +14,11 @@ def upstream():
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a Backstop in front of a port; stopped when the test is over."""
+    """Starts a Backstop in front of a port, with settings like "stream.mode=shield"; stopped when the test is over."""
     started = []
 
-    def go(port):
-        started.append(Backstop(port, tmp_path))
+    def go(port, *settings):
+        started.append(Backstop(port, tmp_path, settings))
         return started[-1]
 
     yield go

@@ -14,12 +14,19 @@ BASE = {"openai": "/v1", "anthropic": "", "gemini": ""}
 
 @dataclass(frozen=True)
 class Sdk:
-    """`ask` and `stream` take (base URL, prompt, timeout in seconds, retries of the SDK's own) and return the text."""
+    """`ask` and `stream` take (base URL, prompt, timeout in seconds, retries of the SDK's own) and return the text.
+
+    `stream` also puts it into the list `got`, piece by piece. `raises` is what a status raises, `told` what an error
+    event in a stream does. Of the events in `{form}-stream`, `content` come before there is content.
+    """
     name: str
     dialect: str
+    form: str
     ask: Callable[..., str]
     stream: Callable[..., str]
     raises: Callable[[int], type[Exception]]
+    told: type[Exception]
+    content: int
 
     def base(self, url: str, prefix: bool = True) -> str:
         return url + (f"/{self.dialect}" if prefix else "") + BASE[self.dialect]
@@ -50,7 +57,8 @@ def openai_ask(base, prompt="hi", **options):
 def openai_stream(base, prompt="hi", **options):
     with openai_client(openai.OpenAI, base, **options) as client:
         chunks = client.chat.completions.create(model="gpt-test", messages=user(prompt), stream=True)
-        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        for chunk in chunks:
+            yield chunk.choices[0].delta.content or ""
 
 
 async def openai_ask_async(base, prompt="hi", **options):
@@ -61,7 +69,30 @@ async def openai_ask_async(base, prompt="hi", **options):
 async def openai_stream_async(base, prompt="hi", **options):
     async with openai_client(openai.AsyncOpenAI, base, **options) as client:
         chunks = await client.chat.completions.create(model="gpt-test", messages=user(prompt), stream=True)
-        return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
+        async for chunk in chunks:
+            yield chunk.choices[0].delta.content or ""
+
+
+def responses_ask(base, prompt="hi", **options):
+    with openai_client(openai.OpenAI, base, **options) as client:
+        return client.responses.create(model="gpt-test", input=prompt).output_text
+
+
+def responses_stream(base, prompt="hi", **options):
+    with openai_client(openai.OpenAI, base, **options) as client:
+        for event in client.responses.create(model="gpt-test", input=prompt, stream=True):
+            yield event.delta if event.type == "response.output_text.delta" else ""
+
+
+async def responses_ask_async(base, prompt="hi", **options):
+    async with openai_client(openai.AsyncOpenAI, base, **options) as client:
+        return (await client.responses.create(model="gpt-test", input=prompt)).output_text
+
+
+async def responses_stream_async(base, prompt="hi", **options):
+    async with openai_client(openai.AsyncOpenAI, base, **options) as client:
+        async for event in await client.responses.create(model="gpt-test", input=prompt, stream=True):
+            yield event.delta if event.type == "response.output_text.delta" else ""
 
 
 # Anthropic
@@ -78,7 +109,7 @@ def anthropic_ask(base, prompt="hi", **options):
 def anthropic_stream(base, prompt="hi", **options):
     with anthropic_client(anthropic.Anthropic, base, **options) as client:
         with client.messages.stream(model="claude-test", max_tokens=64, messages=user(prompt)) as events:
-            return "".join(events.text_stream)
+            yield from events.text_stream
 
 
 async def anthropic_ask_async(base, prompt="hi", **options):
@@ -89,7 +120,8 @@ async def anthropic_ask_async(base, prompt="hi", **options):
 async def anthropic_stream_async(base, prompt="hi", **options):
     async with anthropic_client(anthropic.AsyncAnthropic, base, **options) as client:
         async with client.messages.stream(model="claude-test", max_tokens=64, messages=user(prompt)) as events:
-            return "".join([text async for text in events.text_stream])
+            async for text in events.text_stream:
+                yield text
 
 
 # Gemini
@@ -107,7 +139,8 @@ def gemini_ask(base, prompt="hi", **options):
 
 def gemini_stream(base, prompt="hi", **options):
     with gemini_client(base, **options) as client:
-        return "".join(chunk.text for chunk in client.models.generate_content_stream(model="gemini-test", contents=prompt))
+        for chunk in client.models.generate_content_stream(model="gemini-test", contents=prompt):
+            yield chunk.text
 
 
 async def gemini_ask_async(base, prompt="hi", **options):
@@ -118,11 +151,30 @@ async def gemini_ask_async(base, prompt="hi", **options):
 async def gemini_stream_async(base, prompt="hi", **options):
     async with gemini_client(base, **options).aio as client:
         chunks = await client.models.generate_content_stream(model="gemini-test", contents=prompt)
-        return "".join([chunk.text async for chunk in chunks])
+        async for chunk in chunks:
+            yield chunk.text
 
 
 def blocking(go):
     return lambda *args, **options: asyncio.run(go(*args, **options))
+
+
+def joined(texts):
+    """A stream's function, of the generator of its texts."""
+    def stream(*args, got=None, **options):
+        got = [] if got is None else got
+        got.extend(texts(*args, **options))
+        return "".join(got)
+    return stream
+
+
+def joined_async(texts):
+    async def stream(*args, got=None, **options):
+        got = [] if got is None else got
+        async for text in texts(*args, **options):
+            got.append(text)
+        return "".join(got)
+    return blocking(stream)
 
 
 def class_of(sdk):
@@ -135,11 +187,19 @@ def gemini_class(status):
     return errors.ClientError if status < 500 else errors.ServerError
 
 
-SDKS = [
-    Sdk("openai", "openai", openai_ask, openai_stream, class_of(openai)),
-    Sdk("openai-async", "openai", blocking(openai_ask_async), blocking(openai_stream_async), class_of(openai)),
-    Sdk("anthropic", "anthropic", anthropic_ask, anthropic_stream, class_of(anthropic)),
-    Sdk("anthropic-async", "anthropic", blocking(anthropic_ask_async), blocking(anthropic_stream_async), class_of(anthropic)),
-    Sdk("gemini", "gemini", gemini_ask, gemini_stream, gemini_class),
-    Sdk("gemini-async", "gemini", blocking(gemini_ask_async), blocking(gemini_stream_async), gemini_class),
-]
+def both(name, dialect, functions, *rest):
+    """The blocking and the async SDK of one kind."""
+    ask, stream, ask_async, stream_async = functions
+    return [Sdk(name, dialect, name, ask, joined(stream), *rest),
+            Sdk(f"{name}-async", dialect, name, blocking(ask_async), joined_async(stream_async), *rest)]
+
+
+OPENAI = both("openai", "openai", (openai_ask, openai_stream, openai_ask_async, openai_stream_async),
+              class_of(openai), openai.APIError, 1)
+RESPONSES = both("responses", "openai", (responses_ask, responses_stream, responses_ask_async, responses_stream_async),
+                 class_of(openai), openai.APIError, 3)
+ANTHROPIC = both("anthropic", "anthropic", (anthropic_ask, anthropic_stream, anthropic_ask_async, anthropic_stream_async),
+                 class_of(anthropic), anthropic.APIStatusError, 3)
+GEMINI = both("gemini", "gemini", (gemini_ask, gemini_stream, gemini_ask_async, gemini_stream_async),
+              gemini_class, errors.ServerError, 0)
+SDKS = [*OPENAI, *ANTHROPIC, *GEMINI]

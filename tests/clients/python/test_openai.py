@@ -26,13 +26,13 @@ def test_a_tool_call(client, upstream):
 
 
 def test_a_response(client, upstream):
-    upstream.play(*BUSY, "openai-response")
+    upstream.play(*BUSY, "responses-ok")
     assert client.responses.create(model="gpt-test", input="hi").output_text == GOOD
     assert len(upstream.seen) == 3
 
 
 def test_a_streamed_response(client, upstream):
-    upstream.play(*BUSY, "openai-response-stream")
+    upstream.play(*BUSY, "responses-stream")
     events = list(client.responses.create(model="gpt-test", input="hi", stream=True))
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == GOOD
     assert events[-1].type == "response.completed"
