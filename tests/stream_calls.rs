@@ -179,6 +179,8 @@ async fn an_error_that_stays_takes_the_status_that_it_names() {
         assert_eq!((answer.status, answer.text(), answer.attempts()), (family.busy.1, body.as_str(), 5), "{body}");
         assert_eq!((answer.outcome(), answer.no_retry(), answer.whole), ("exhausted", true, true), "{body}");
         assert_eq!(answer.value("content-type"), Some("text/event-stream"));
+        // The words of the upstream's 200 are not told of another status.
+        assert!(!answer.start.contains("Some Reason"), "{}", answer.start);
     }
     let unnamed = "data: {\"error\":\"oh\"}\n\n";
     let vllm = "data: {\"error\": {\"message\": \"EngineCore encountered an issue.\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\ndata: [DONE]\n\n";

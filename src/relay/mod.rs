@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use hyper::ext::ReasonPhrase;
 
 use crate::account::Account;
 use crate::answer::Answer;
@@ -85,10 +86,15 @@ fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, ca
     };
     let mut response = Response::new(OutBody::coming(answer.held, answer.trailers, rest));
     *response.status_mut() = status(answer.status, outcome, verdict);
+    let raised = response.status() != answer.status;
     // A stream may get last words of ours, for which a declared length has no room.
     let sized = |name: &HeaderName| watched && name == CONTENT_LENGTH;
     *response.headers_mut() = hop::end_to_end(HeaderMap::new(), &answer.headers, sized);
     *response.extensions_mut() = answer.extensions;
+    if raised {
+        // The words of the 200 do not go with the status that is told instead.
+        response.extensions_mut().remove::<ReasonPhrase>();
+    }
     response
 }
 
