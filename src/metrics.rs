@@ -17,6 +17,8 @@ use crate::policy::verdict::{Reason, Verdict};
 pub const NO_UPSTREAM: &str = "none";
 /// Values of the `model` label at most; further models are counted as `other`.
 const MAX_MODELS: usize = 199;
+/// No one answer costs more: a larger count is a fault, and would carry a counter over its end.
+const MOST_TOKENS: u64 = 1 << 40;
 /// The `model` label of what has no place of its own.
 const OTHER: &str = "other";
 
@@ -222,7 +224,7 @@ impl Metrics {
     pub fn tokens(&self, upstream: &str, model: &str, input: u64, output: u64, cached: u64) {
         let model = self.bounded(model);
         for (kind, count) in [("input", input), ("output", output), ("cached", cached)] {
-            self.tokens.with_label_values(&[upstream, &model, kind]).inc_by(count);
+            self.tokens.with_label_values(&[upstream, &model, kind]).inc_by(count.min(MOST_TOKENS));
         }
     }
 
@@ -233,7 +235,7 @@ impl Metrics {
 
     /// Tokens of an attempt that was thrown away.
     pub fn retry_tokens(&self, upstream: &str, count: u64) {
-        self.retry_tokens.with_label_values(&[upstream]).inc_by(count);
+        self.retry_tokens.with_label_values(&[upstream]).inc_by(count.min(MOST_TOKENS));
     }
 
     /// An answer with a status that no rule knows; or one such status that the same request later got past.
@@ -264,7 +266,9 @@ impl Metrics {
         if models.contains(model) {
             return model.to_owned();
         }
-        if model.is_empty() || model.len() > LONGEST || models.len() >= MAX_MODELS {
+        // What an upstream sends is no more to be trusted than a client: a label goes to people's terminals.
+        let plain = model.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+        if model.is_empty() || model.len() > LONGEST || !plain || models.len() >= MAX_MODELS {
             return OTHER.to_owned();
         }
         models.insert(model.to_owned());

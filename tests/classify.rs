@@ -329,6 +329,10 @@ const ODD_BODIES: &[(&str, &str, Class, Reason)] = &[
     ("application/json", "{\"id\": \"chat", Class::Transient, Reason::Protocol),
     ("application/json", "oops", Class::Transient, Reason::Protocol),
     ("application/json", "<html>", Class::Transient, Reason::Protocol),
+    // Whole, if not to the letter of the standard: the SDKs read it, and it was paid for.
+    ("application/json", r#"{"choices":[{"message":{"content":"hi \ud83d"}}]}"#, Class::Success, Reason::Ok),
+    ("application/json", r#"{"data":[{"embedding":[NaN,-Infinity,1e400]}]}"#, Class::Success, Reason::Ok),
+    ("application/json", "{\"choices\":[]} trailing", Class::Success, Reason::Ok),
     ("text/html; charset=utf-8", "<html>", Class::Transient, Reason::Protocol),
     ("text/plain", "<!DOCTYPE html><p>", Class::Transient, Reason::Protocol),
     ("text/plain", "<3 and other words", Class::Success, Reason::Ok),

@@ -20,6 +20,7 @@ use crate::policy::failure::{Kind, Phase, TransportError};
 use crate::policy::verdict::Verdict;
 use crate::upstream::ResponseBody;
 use crate::wire::dialect::Dialect;
+use crate::wire::dialect::form::{self, Beginning};
 use crate::wire::dialect::stream::Watch;
 use crate::wire::dialect::usage::Usage;
 use crate::wire::encoding;
@@ -68,6 +69,8 @@ pub struct Reading<'a> {
     pub path: &'a str,
     /// The request's path asks for a stream, whatever the content type says.
     pub streaming: bool,
+    /// The request asks to switch protocols.
+    pub upgrade: bool,
     /// The request asks a model.
     pub model_call: bool,
     /// How far a stream is held back.
@@ -102,15 +105,65 @@ impl Answer {
             shielded: how.holding.whole,
             at,
         };
+        if answer.status == StatusCode::SWITCHING_PROTOCOLS {
+            return if how.upgrade { Ok(answer) } else { Err((unasked(), None)) };
+        }
         if !live {
             answer.fill(how).await.map_err(|error| (error, None))?;
-        } else if answer.status != StatusCode::SWITCHING_PROTOCOLS {
-            answer.watch = answer.watch(how);
-            if answer.watch.as_ref().is_some_and(|watch| watch.is_known()) && how.holding.bytes > 0 {
+            return Ok(answer);
+        }
+        answer.watch = answer.watch(how);
+        if answer.watch.as_ref().is_some_and(|watch| watch.is_known()) {
+            if how.holding.bytes > 0 {
                 answer.hold(how).await.map_err(|error| (error, answer.told_cost()))?;
             }
+        } else if !answer.is_stream() {
+            answer.begin(how).await.map_err(|error| (error, None))?;
         }
         Ok(answer)
+    }
+
+    /// Read the first piece of what will be passed on unwatched: as long as nothing has come, a failure can be retried. A
+    /// stream in one JSON array shows in its first bytes whether it is one; what is none is read whole.
+    async fn begin(&mut self, how: Reading<'_>) -> Result<(), TransportError> {
+        loop {
+            let shown = if how.streaming { form::beginning(&self.bytes()) } else { Beginning::Element };
+            match (shown, self.held.is_empty()) {
+                (Beginning::Other, false) => {
+                    (self.live, self.watch) = (false, None);
+                    return self.fill(how).await;
+                }
+                (Beginning::Element, false) => return Ok(()),
+                _ => {}
+            }
+            if self.rest.as_ref().is_none_or(Body::is_end_stream) {
+                // Nothing at all, or not even the beginning of an array.
+                (self.live, self.watch, self.rest) = (!how.streaming, None, None);
+                return Ok(());
+            }
+            if !self.next(how).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One more piece of the body. `false`: the client's patience ends first, and what is coming is passed on as it comes.
+    async fn next(&mut self, how: Reading<'_>) -> Result<bool, TransportError> {
+        let Some(rest) = &mut self.rest else { return Ok(true) };
+        let idle = after(Instant::now(), how.idle);
+        let Ok(frame) = timeout_at(idle.min(how.deadline), rest.frame()).await else {
+            if Instant::now() < idle && self.status.is_success() {
+                self.live = true;
+                return Ok(false);
+            }
+            return Err(stalled(how.idle));
+        };
+        match frame.transpose()?.map(http_body::Frame::into_data) {
+            None => self.rest = None,
+            Some(Ok(bytes)) => self.held.push(bytes),
+            Some(Err(frame)) => self.trailers = frame.into_trailers().ok(),
+        }
+        Ok(true)
     }
 
     /// A watch for a stream that can be looked into. One whose bytes are encoded is passed on unseen: nothing could be
@@ -122,28 +175,18 @@ impl Answer {
     }
 
     async fn fill(&mut self, how: Reading<'_>) -> Result<(), TransportError> {
+        let mut pieces = 0;
         let mut size = 0;
-        while let Some(rest) = self.rest.as_mut().filter(|_| size < LOOK_LIMIT) {
-            if rest.is_end_stream() {
-                self.rest = None;
+        while let Some(rest) = &self.rest {
+            size += self.held[pieces..].iter().map(Bytes::len).sum::<usize>();
+            pieces = self.held.len();
+            if size >= LOOK_LIMIT {
                 break;
             }
-            let idle = after(Instant::now(), how.idle);
-            let Ok(frame) = timeout_at(idle.min(how.deadline), rest.frame()).await else {
-                if Instant::now() < idle && self.status.is_success() {
-                    // The client's patience ends, the answer is coming: let it come.
-                    self.live = true;
-                    return Ok(());
-                }
-                return Err(stalled(how.idle));
-            };
-            match frame.transpose()?.map(http_body::Frame::into_data) {
-                None => self.rest = None,
-                Some(Ok(bytes)) => {
-                    size += bytes.len();
-                    self.held.push(bytes);
-                }
-                Some(Err(frame)) => self.trailers = frame.into_trailers().ok(),
+            if rest.is_end_stream() {
+                self.rest = None;
+            } else if !self.next(how).await? {
+                break;
             }
         }
         Ok(())
@@ -235,7 +278,7 @@ fn is_live(status: StatusCode, answer: &HeaderMap, how: Reading<'_>) -> bool {
         return false;
     }
     let kind = media(answer);
-    if kind == Media::Stream || how.streaming {
+    if kind == Media::Stream || how.streaming && matches!(kind, Media::Json | Media::Unstated) {
         return true;
     }
     let text = kind != Media::Binary;
@@ -251,4 +294,10 @@ fn is_live(status: StatusCode, answer: &HeaderMap, how: Reading<'_>) -> bool {
 fn stalled(idle: Duration) -> TransportError {
     let detail = format!("the response body stalled for {} (timeouts.stream_idle)", humantime::format_duration(idle));
     TransportError { phase: Phase::Body, kind: Kind::Timeout, sent: true, detail }
+}
+
+/// RFC 9110 section 15.2.2: 101 is the answer to a request that asked for it.
+fn unasked() -> TransportError {
+    let detail = "the upstream switched protocols, which was not asked for".to_owned();
+    TransportError { phase: Phase::Head, kind: Kind::Protocol, sent: true, detail }
 }

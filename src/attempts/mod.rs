@@ -193,6 +193,7 @@ impl Attempts {
             path: call.route.target.as_str(),
             holding: call.holding,
             streaming: form::streams(call.route.target.path()),
+            upgrade: call.upgrade,
             model_call: call.model_call,
             idle: call.route.upstream.config.timeouts.stream_idle,
             deadline: call.deadline,

@@ -206,7 +206,9 @@ impl<'a> Section<'a> {
     pub fn size(&mut self, key: &'static str) -> Option<u64> {
         let expected =
             "a size with its unit, like \"512KiB\" or \"32MiB\" (B, KB, MB, GB, KiB, MiB, GiB), of 1024GiB at most";
-        self.read(key, expected, |value| as_str(value).and_then(units::size))
+        // Nothing needs no unit.
+        let zero = |value: &Value| matches!(value, Value::Integer(0)).then_some(0);
+        self.read(key, expected, |value| as_str(value).and_then(units::size).or_else(|| zero(value)))
     }
 
     /// One of a few words.

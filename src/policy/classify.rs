@@ -252,7 +252,11 @@ impl<'a> Seen<'a> {
             Shape::Html => unread(Reason::Protocol, "web page instead of an answer"),
             _ if media == Media::Html => unread(Reason::Protocol, "web page instead of an answer"),
             Shape::Truncated if media == Media::Json => unread(Reason::Protocol, "truncated JSON"),
-            Shape::Other if media == Media::Json => unread(Reason::Protocol, "invalid JSON"),
+            Shape::Other if media == Media::Json && !begins_like_json(self.answer.body) => {
+                unread(Reason::Protocol, "invalid JSON")
+            }
+            // Not what the standard says, but whole: NaN, a lone surrogate, an odd byte. The SDKs read much of that, and what
+            // has been paid for is theirs to judge.
             Shape::Truncated | Shape::Other => success(),
             Shape::Json if facts.malformed => empty_stream(true),
             Shape::Json if facts.content == Content::Absent => empty_stream(false),
@@ -316,6 +320,10 @@ fn is_page(body: &[u8]) -> bool {
     let body = body.trim_ascii_start();
     let begins = |with: &[u8]| body.get(..with.len()).is_some_and(|b| b.eq_ignore_ascii_case(with));
     begins(b"<!doctype html") || begins(b"<html")
+}
+
+fn begins_like_json(body: &[u8]) -> bool {
+    matches!(body.trim_ascii_start().first(), Some(b'{' | b'['))
 }
 
 fn success() -> Verdict {

@@ -53,8 +53,9 @@ fn host_name(host: &str) -> &str {
 /// 403 for a page of an origin that is neither loopback nor listed.
 pub fn origin(headers: &HeaderMap, server: &Server) -> Result<Option<HeaderValue>, LocalReply> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(None) };
+    let one = headers.get_all(ORIGIN).iter().count() == 1;
     let text = origin.to_str().unwrap_or_default().to_ascii_lowercase();
-    if server.allowed_origins.contains(&text) || is_loopback(&text) {
+    if one && (server.allowed_origins.contains(&text) || is_loopback(&text)) {
         return Ok(Some(origin.clone()));
     }
     let message = "web pages of this origin may not call; if it is yours, add it to server.allowed_origins";
@@ -76,6 +77,11 @@ pub fn not_embedded(headers: &HeaderMap) -> Result<(), LocalReply> {
 
 fn is_loopback(origin: &str) -> bool {
     let Ok(uri) = origin.parse::<Uri>() else { return false };
+    // An origin is scheme, host and port, and nothing else.
+    let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority().map_or("", |a| a.as_str()));
+    if authority.contains('@') || format!("{scheme}://{authority}") != origin {
+        return false;
+    }
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let web = matches!(uri.scheme_str(), Some("http" | "https"));
     web && (host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
@@ -129,6 +135,9 @@ mod tests {
             ("https://127.0.0.1", true),
             ("http://[::1]:8080", true),
             ("http://localhost.evil.example", false),
+            ("http://evil.example@localhost", false),
+            ("http://localhost/", false),
+            ("http://localhost#", false),
             ("https://evil.example", false),
             ("null", false),
             ("file://", false),

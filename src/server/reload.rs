@@ -18,28 +18,44 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Reload whenever asked to, for ever.
 pub async fn watch(current: Arc<Current>, sources: Sources, mut hangup: Signal) {
-    let mut seen = Stamp::of(sources.path.as_deref());
+    let sources = Arc::new(sources);
+    let mut seen = stamp(&sources).await;
+    let mut changing = None;
     loop {
         tokio::select! {
             _ = hangup.recv() => {}
             () = sleep(LOOK_EVERY) => {
-                let now = Stamp::of(sources.path.as_deref());
-                // A file that is gone for a moment is being replaced.
-                if now == seen || now.is_none() {
+                let now = stamp(&sources).await;
+                // A file that is gone for a moment is being replaced; one that still changes is being written.
+                let settled = now == changing;
+                changing = now.clone();
+                if now == seen || now.is_none() || !settled {
                     continue;
                 }
             }
         }
-        seen = Stamp::of(sources.path.as_deref());
-        reload(&current, &sources);
+        seen = stamp(&sources).await;
+        let (current, sources) = (current.clone(), sources.clone());
+        off_the_runtime(move || reload(&current, &sources)).await;
     }
+}
+
+/// A file system may take its time, or never answer: no connection waits for that.
+async fn off_the_runtime<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap_or_default()
+}
+
+async fn stamp(sources: &Arc<Sources>) -> Option<Stamp> {
+    let sources = sources.clone();
+    off_the_runtime(move || Stamp::of(sources.path.as_deref())).await
 }
 
 /// Read the config again. A faulty one is reported and changes nothing.
 pub fn reload(current: &Current, sources: &Sources) {
     let before = current.load_full();
     let metrics = &before.lasting.metrics;
-    match load(sources) {
+    let loaded = check_file(sources.path.as_deref()).and_then(|()| load(sources).map_err(|error| error.to_string()));
+    match loaded {
         Ok(loaded) => {
             let (old, new) = (&before.config, loaded.config);
             if old.server.listen != new.server.listen
@@ -59,8 +75,23 @@ pub fn reload(current: &Current, sources: &Sources) {
     }
 }
 
+/// A pipe would be waited for, and an emptied file would put all defaults in force: neither is what a reload means.
+fn check_file(path: Option<&Path>) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let told = |why: &str| format!("{}: {why}", path.display());
+    let data = fs::metadata(path).map_err(|error| told(&error.to_string()))?;
+    if !data.is_file() {
+        return Err(told("it is no regular file, and only such are read again"));
+    }
+    let text = fs::read(path).map_err(|error| told(&error.to_string()))?;
+    if text.trim_ascii().is_empty() {
+        return Err(told("it is empty; to go back to the defaults, restart without it"));
+    }
+    Ok(())
+}
+
 /// What tells one state of a file from another.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
     length: u64,

@@ -39,6 +39,35 @@ pub fn streams(path: &str) -> bool {
     path.ends_with(":streamGenerateContent")
 }
 
+/// What the beginning of a stream in one JSON array shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// Nothing yet.
+    Open,
+    /// An element that is no error: it goes on.
+    Element,
+    /// An error, or something that is no array: it is read whole and judged.
+    Other,
+}
+
+/// Look at the beginning of a stream that is one JSON array.
+pub fn beginning(body: &[u8]) -> Beginning {
+    let mut rest = body.trim_ascii_start();
+    for expected in [b'[', b'{', b'"'] {
+        match rest.split_first() {
+            None => return Beginning::Open,
+            Some((first, more)) if *first == expected => rest = more.trim_ascii_start(),
+            Some(_) => return Beginning::Other,
+        }
+    }
+    const ERROR: &[u8] = b"error\"";
+    match rest.len() < ERROR.len() && ERROR.starts_with(rest) {
+        true => Beginning::Open,
+        false if rest.starts_with(ERROR) => Beginning::Other,
+        false => Beginning::Element,
+    }
+}
+
 /// The request's body (JSON, content encoding undone) asks for a stream.
 pub fn asks_stream(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
@@ -78,6 +107,24 @@ mod tests {
             ("/", None),
         ] {
             assert_eq!(by_form(path, &none), dialect, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_an_array_shows_what_it_is() {
+        for (body, shown) in [
+            ("", Beginning::Open),
+            (" [\n", Beginning::Open),
+            ("[{\"err", Beginning::Open),
+            ("[{\"error\": {", Beginning::Other),
+            ("{\"error\"", Beginning::Other),
+            ("[]", Beginning::Other),
+            ("<html>", Beginning::Other),
+            ("[{\"candidates\"", Beginning::Element),
+            ("[{ \"e", Beginning::Open),
+            ("[{\"extra\"", Beginning::Element),
+        ] {
+            assert_eq!(beginning(body.as_bytes()), shown, "{body}");
         }
     }
 

@@ -70,7 +70,8 @@ impl Form {
             Data::TooLarge => Some(self.unseen(name)),
             Data::Raw(json) => return self.raw(json),
             Data::Whole(data) if data.trim_ascii() == b"[DONE]" => Some(Said { marker: true, ..Said::default() }),
-            Data::Whole(data) => self.json(name, data, look),
+            // What cannot be read may well be content: a lone surrogate, NaN.
+            Data::Whole(data) => self.json(name, data, look).or_else(|| self.unread(data)),
         };
         // Whatever it holds: the name says it.
         if name == b"error" {
@@ -78,6 +79,13 @@ impl Form {
             (said.error, said.content) = (true, false);
         }
         said
+    }
+
+    /// An event whose data begins like JSON and is none that we can read. (What does not begin so is a vendor's small talk,
+    /// such as `data: : keepalive`.)
+    fn unread<'a>(self, data: &[u8]) -> Option<Said<'a>> {
+        let object = matches!(data.trim_ascii().first(), Some(b'{' | b'['));
+        (object && self != Form::Opaque).then(|| Said { content: true, ..Said::default() })
     }
 
     fn json<'a>(self, name: &'a [u8], data: &'a [u8], look: bool) -> Option<Said<'a>> {
