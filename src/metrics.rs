@@ -316,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn what_an_upstream_says_of_itself_is_not_trusted() {
+        let metrics = Metrics::new().unwrap();
+        metrics.tokens("u", "\u{1b}[31m\0", 7, u64::MAX, 0);
+        metrics.tokens("u", "m", u64::MAX, 1, 0);
+        metrics.tokens("u", "m", u64::MAX, 1, 0);
+        let page = String::from_utf8(metrics.render(0.0)).unwrap();
+        assert!(!page.contains('\u{1b}') && !page.contains('\0'), "{page}");
+        let most = format!("backstop_tokens_total{{kind=\"input\",model=\"m\",upstream=\"u\"}} {}", 2 * MOST_TOKENS);
+        assert!(page.contains(&most), "{page}");
+    }
+
+    #[test]
     fn statuses_are_three_digits() {
         let mut digits = [0; 3];
         assert_eq!(three_digits(204, &mut digits), "204");

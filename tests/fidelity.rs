@@ -296,3 +296,13 @@ async fn an_upstreams_interim_answers_are_not_taken_for_its_answer() {
     let answer = Bed::new("", Step::raw(answer)).call(&post(CHAT)).await;
     assert_eq!((answer.status, answer.text(), answer.attempts()), (200, CHAT_BODY, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn trailers_that_were_not_announced_go_both_ways_too() {
+    let bed = Bed::new("", chat().chunked().trailer("x-sum", "abc"));
+    let request = post(CHAT).chunked(7).header("TE", "trailers").trailer("x-check", "of the client");
+    let answer = bed.call(&request).await;
+    let seen = bed.upstream.only();
+    assert_eq!((seen.text(), super::support::value(&seen.trailers, "x-check")), (ASK, Some("of the client")));
+    assert_eq!((answer.text(), super::support::value(&answer.trailers, "x-sum")), (CHAT_BODY, Some("abc")));
+}

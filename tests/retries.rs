@@ -201,3 +201,57 @@ async fn the_users_own_rules_come_first() {
     let other = Step::json(404, r#"{"error":{"message":"no model"}}"#);
     assert_eq!(Bed::new(toml, other).call(&post(CHAT)).await.attempts(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gemini_stream_in_one_array_fails_like_any_answer_while_nothing_of_it_was_shown() {
+    const ARRAY: &str = "/v1beta/models/m:streamGenerateContent";
+    let good = format!("[{GEMINI_BODY},\n{GEMINI_BODY}]");
+    for bad in [
+        Step::json(200, r#"[{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}]"#),
+        Step::json(200, r#"{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}"#),
+        Step::json(200, ""),
+        Step::json(200, &good).cut_after(0),
+        Step::respond(200, &[("content-type", "text/html")], "<html></html>"),
+    ] {
+        let bed = Bed::new("", [bad, Step::json(200, &good)]);
+        let answer = bed.call(&post(ARRAY)).await;
+        assert_eq!((answer.status, answer.text(), answer.attempts()), (200, good.as_str(), 2));
+    }
+    // One that begins well is passed on piece by piece, and broken off where it is cut.
+    let answer = Bed::new("", Step::json(200, &good).split_every(1)).call(&post(ARRAY)).await;
+    assert_eq!((answer.text(), answer.attempts(), answer.whole), (good.as_str(), 1, true));
+    let answer = Bed::new("", Step::json(200, &good).cut_after(40)).call(&post(ARRAY)).await;
+    assert_eq!((answer.attempts(), answer.whole), (1, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_not_committed_before_its_first_byte_whatever_its_kind() {
+    let sound = || Step::chunks("audio/mpeg", ["\u{1}\u{2}", "\u{3}"]);
+    let bed = Bed::new("", [sound().cut_after(0), sound()]);
+    let answer = bed.call(&post("/v1/audio/speech")).await;
+    assert_eq!((answer.status, answer.text(), answer.attempts()), (200, "\u{1}\u{2}\u{3}", 2));
+    let bed = Bed::new("", [sound().cut_after(0), sound()]);
+    let answer = bed.call(&post("/v1/files")).await;
+    assert_eq!((answer.status, answer.fault().as_str(), answer.attempts()), (502, "upstream_protocol_error", 1));
+    assert!(answer.no_retry());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_nobody_asked_for_is_no_answer() {
+    let switch = || Step::respond(101, &[("upgrade", "x"), ("connection", "upgrade")], "").bare();
+    let answer = Bed::new("", [switch(), chat()]).call(&post(CHAT)).await;
+    assert_eq!((answer.status, answer.text(), answer.attempts()), (200, CHAT_BODY, 2));
+    let answer = Bed::new("", switch()).call(&post(CHAT)).await;
+    assert_eq!((answer.status, answer.fault().as_str()), (502, "upstream_protocol_error"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_whole_but_not_quite_json_is_the_clients_to_judge() {
+    for odd in [
+        r#"{"choices":[{"index":0,"message":{"content":"hi \ud83d"},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[],"logprob":NaN,"other":[-Infinity,1e400]}"#,
+    ] {
+        let answer = Bed::new("", Step::json(200, odd)).call(&post(CHAT)).await;
+        assert_eq!((answer.status, answer.text(), answer.attempts(), answer.outcome()), (200, odd, 1, "success"));
+    }
+}

@@ -133,6 +133,9 @@ impl Call {
             body,
             credential,
         };
+        if let CallBody::Whole { trailers: Some(trailers), .. } = &call.body {
+            hop::announce_trailers(&mut call.headers, trailers);
+        }
         let beat = stream.heartbeat.or(shield.then_some(SHIELD_BEAT));
         call.beat = beat.filter(|_| call.asks_stream());
         if call.beat.is_some() && call.headers.contains_key(ACCEPT_ENCODING) {

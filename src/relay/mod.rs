@@ -84,12 +84,16 @@ fn from_upstream(answer: Answer, outcome: Outcome, verdict: Option<&Verdict>, ca
         (None, Some(body)) => Rest::Plain(Plain::new(body, first)),
         (None, None) => Rest::Nothing,
     };
+    let trailers = answer.trailers.clone();
     let mut response = Response::new(OutBody::coming(answer.held, answer.trailers, rest));
     *response.status_mut() = status(answer.status, outcome, verdict);
     let raised = response.status() != answer.status;
     // A stream may get last words of ours, for which a declared length has no room.
     let sized = |name: &HeaderName| watched && name == CONTENT_LENGTH;
     *response.headers_mut() = hop::end_to_end(HeaderMap::new(), &answer.headers, sized);
+    if let Some(trailers) = &trailers {
+        hop::announce_trailers(response.headers_mut(), trailers);
+    }
     *response.extensions_mut() = answer.extensions;
     if raised {
         // The words of the 200 do not go with the status that is told instead.

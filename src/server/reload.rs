@@ -105,3 +105,20 @@ impl Stamp {
         Some(Stamp { modified: data.modified().ok(), length: data.len(), inode: data.ino() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_regular_file_with_something_in_it_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("backstop.toml");
+        assert!(check_file(Some(&file)).is_err(), "gone");
+        fs::write(&file, " \n").unwrap();
+        assert!(check_file(Some(&file)).unwrap_err().contains("empty"));
+        assert!(check_file(Some(dir.path())).unwrap_err().contains("regular"));
+        fs::write(&file, "[retry]\n").unwrap();
+        assert!(check_file(Some(&file)).is_ok() && check_file(None).is_ok());
+    }
+}

@@ -49,6 +49,17 @@ pub fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<It
         .filter(|token| !token.is_empty())
 }
 
+/// Name the trailers that a message has, if it does not do so itself: without that, hyper would not send them on.
+pub fn announce_trailers(headers: &mut HeaderMap, trailers: &HeaderMap) {
+    if headers.contains_key(header::TRAILER) {
+        return;
+    }
+    let names: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+    if let Ok(names) = http::HeaderValue::from_str(&names.join(", ")) {
+        headers.insert(header::TRAILER, names);
+    }
+}
+
 /// The protocol that a message asks to switch to (`Connection: upgrade` and `Upgrade: websocket`).
 pub fn upgrade(headers: &HeaderMap) -> Option<&http::HeaderValue> {
     let asked = tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
