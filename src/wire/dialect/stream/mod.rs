@@ -80,16 +80,18 @@ impl Watch {
     /// Takes the next piece. Returns how many of its bytes stand before the last point between two events: what comes
     /// after belongs to one whose end is still to come. (Of a stream that is not looked into: all of them.)
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
-        self.recognise(bytes);
+        let skipped = self.recognise(bytes);
+        let bytes = &bytes[skipped..];
         let Watch { form, scan, facts } = self;
-        match scan {
-            Scan::Events(scanner) => scanner.feed(bytes, |event| facts.event(*form, &event)),
-            Scan::Lines(scanner) => scanner.feed(bytes, |event| facts.event(*form, &event)),
-            Scan::Opaque(filled) => {
-                *filled |= !bytes.trim_ascii().is_empty();
-                bytes.len()
+        skipped
+            + match scan {
+                Scan::Events(scanner) => scanner.feed(bytes, |event| facts.event(*form, &event)),
+                Scan::Lines(scanner) => scanner.feed(bytes, |event| facts.event(*form, &event)),
+                Scan::Opaque(filled) => {
+                    *filled |= !bytes.trim_ascii().is_empty();
+                    bytes.len()
+                }
             }
-        }
     }
 
     /// The body has ended well in HTTP: a last event without its blank line counts as well. (Some servers end so; and
@@ -104,13 +106,17 @@ impl Watch {
     }
 
     /// `/api/chat` is a name that many a server gives to events of its own: what begins like no object is of that kind.
-    fn recognise(&mut self, bytes: &[u8]) {
+    /// Returns how many of the bytes are blanks before that: such as came in earlier pieces are not seen again either.
+    fn recognise(&mut self, bytes: &[u8]) -> usize {
+        let begun = bytes.trim_ascii_start();
         if let Scan::Lines(scanner) = &self.scan
             && scanner.is_blank()
-            && bytes.trim_ascii_start().first().is_some_and(|first| *first != b'{')
+            && begun.first().is_some_and(|first| *first != b'{')
         {
             (self.form, self.scan) = (Form::Events, Scan::Events(Box::default()));
+            return bytes.len() - begun.len();
         }
+        0
     }
 
     /// The form is known, so that an end without [`Self::is_complete`] is a loss, and what comes before content can be

@@ -333,6 +333,20 @@ fn our_error_is_numbered_and_framed_as_the_stream_is() {
     assert!(crlf.error_event("stream_interrupted", "m").ends_with(b"}\r\n\r\n"));
 }
 
+/// Found by a long run of `any_pieces_give_the_same_facts`.
+#[test]
+fn blanks_before_events_where_objects_were_expected_are_nothing_in_any_pieces() {
+    let whole = |pieces: &[&[u8]]| {
+        let mut watch = Watch::new(Dialect::OpenAi, "/api/chat", Media::Stream);
+        pieces.iter().for_each(|piece| {
+            watch.feed(piece);
+        });
+        summary(&watch)
+    };
+    assert_eq!(whole(&[b" :"]), whole(&[b" ", b":"]));
+    assert_eq!(whole(&[b"\r\n data: x\n"]), whole(&[b"\r\n", b" ", b"data: x\n"]));
+}
+
 #[test]
 fn a_watch_is_small() {
     // Beside these, a scanner holds at most 1 KiB between events.
