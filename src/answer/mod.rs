@@ -291,7 +291,8 @@ fn is_live(status: StatusCode, answer: &HeaderMap, how: Reading<'_>) -> bool {
     }
 }
 
-fn stalled(idle: Duration) -> TransportError {
+/// The body stopped coming: nothing for the whole limit.
+pub fn stalled(idle: Duration) -> TransportError {
     let detail = format!("the response body stalled for {} (timeouts.stream_idle)", humantime::format_duration(idle));
     TransportError { phase: Phase::Body, kind: Kind::Timeout, sent: true, detail }
 }

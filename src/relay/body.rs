@@ -12,8 +12,9 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::waiting::Waiting;
 use super::watched::{Step, Watched};
 use crate::account::Account;
+use crate::answer::stalled;
 use crate::metrics::StreamEnd;
-use crate::policy::failure::{Kind, Phase, TransportError};
+use crate::policy::failure::{Kind, TransportError};
 use crate::upstream::ResponseBody;
 
 /// A response body: what is held, then what is still to come. An error ends the client's connection without whole
@@ -149,12 +150,6 @@ impl Plain {
         self.timer.as_mut().reset(wake);
         Poll::Ready(frame)
     }
-}
-
-/// Nothing came for the whole limit.
-pub(super) fn stalled(idle: Duration) -> TransportError {
-    let detail = format!("the response body stalled for {}", humantime::format_duration(idle));
-    TransportError { phase: Phase::Body, kind: Kind::Timeout, sent: true, detail }
 }
 
 impl Body for OutBody {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::answer::stalled;
 use crate::clock::after;
 use crate::metrics::StreamEnd;
 use crate::policy::failure::TransportError;
@@ -145,7 +146,7 @@ impl Watched {
         );
         let event = self.watch.error_event(kind, &message);
         if event.is_empty() {
-            return Step::Broken(end, error.unwrap_or_else(|| super::body::stalled(self.idle)));
+            return Step::Broken(end, error.unwrap_or_else(|| stalled(self.idle)));
         }
         Step::Over(end, Some([self.watch.closing(), &event].concat().into()))
     }
