@@ -21,6 +21,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 
 use crate::policy::backoff::Jitter;
+use crate::policy::breaker;
 use crate::policy::classify::Rule;
 use crate::policy::safety::Ambiguous;
 use crate::wire::dialect::Dialect;
@@ -43,6 +44,8 @@ pub struct Config {
     pub bucket: RetryBucket,
     /// Upstreams by name, each with its settings merged from the global sections and its own.
     pub upstreams: BTreeMap<String, Arc<Upstream>>,
+    /// `redis.url`: where limits are shared. `None`: every Backstop has its own.
+    pub redis: Option<Secret>,
     /// How logs are written.
     pub log: Log,
     /// Set by `--upstream URL`: one upstream for every path. Its name in `upstreams`.
@@ -158,6 +161,23 @@ pub enum StreamMode {
     Shield,
 }
 
+/// `[admission]`, for one upstream: limits on what is sent, for each credential.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Admission {
+    /// Requests a second; 0: no fixed limit.
+    pub requests_per_second: f64,
+    /// Requests that may go out at once; 0 counts as 1. No effect without `requests_per_second`.
+    pub burst: u32,
+    /// Tokens a minute, estimated; 0: no fixed limit.
+    pub tokens_per_minute: u64,
+    /// Requests in flight at most; 0: no limit.
+    pub max_concurrency: u32,
+    /// Learn the rate from the provider's answers.
+    pub adaptive: bool,
+    /// Waiting requests at most.
+    pub queue: usize,
+}
+
 /// `[log]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log {
@@ -192,6 +212,14 @@ pub struct Upstream {
     pub timeouts: Timeouts,
     /// `[stream]`, merged.
     pub stream: Stream,
+    /// `[breaker]`, merged. `None`: `enabled = false`.
+    pub breaker: Option<breaker::Settings>,
+    /// `[admission]`, merged.
+    pub admission: Admission,
+    /// Other upstreams of the same dialect, in the order in which they are tried.
+    pub fallbacks: Vec<String>,
+    /// Model asked for → model sent.
+    pub model_map: BTreeMap<String, String>,
     /// The `[[classify]]` rules that apply to this upstream, in order.
     pub rules: Vec<Rule>,
 }

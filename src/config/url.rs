@@ -1,4 +1,4 @@
-//! The base URL of an upstream.
+//! URLs: of an upstream, of a redis server.
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
@@ -26,20 +26,46 @@ pub(super) fn parse(text: &str) -> Result<BaseUrl, &'static str> {
     if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
         return Err("a URL that starts with http:// or https://");
     }
-    let (userinfo, host) = match authority.as_str().rsplit_once('@') {
-        Some((userinfo, host)) => (Some(userinfo), host),
-        None => (None, authority.as_str()),
-    };
-    let host: Authority = host.parse().map_err(|_| URL)?;
-    let port_is_bad = host.as_str().len() > host.host().len() && host.port_u16().is_none_or(|port| port == 0);
-    if host.host().is_empty() || port_is_bad {
-        return Err("a URL with a host, and a port from 1 to 65535 if any");
-    }
+    let (userinfo, host) = split_userinfo(&authority)?;
     let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::path).trim_end_matches('/');
     let path = if path.is_empty() { "/" } else { path };
     let uri = Uri::builder().scheme(scheme).authority(host).path_and_query(path).build().map_err(|_| URL)?;
     let authorization = userinfo.map(basic).transpose()?;
     Ok(BaseUrl { uri, authorization })
+}
+
+/// Check the URL of a redis server; the error says what was expected. Its own client reads it.
+pub(super) fn check_redis(text: &str) -> Result<(), &'static str> {
+    const URL: &str = "a URL like \"redis://user:password@127.0.0.1:6379/0\", with %40 and the like in the password";
+    // Behind `#` that client takes a word that turns the check of certificates off.
+    if text.contains(['?', '#']) {
+        return Err("a URL without `?` and `#` (in a password: %3F and %23)");
+    }
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    if !matches!(scheme.as_deref(), Some("redis" | "rediss")) {
+        return Err("a URL that starts with redis:// or rediss:// (TLS)");
+    }
+    let parts = text.parse::<Uri>().map_err(|_| URL)?.into_parts();
+    let authority = parts.authority.ok_or(URL)?;
+    let (userinfo, _) = split_userinfo(&authority)?;
+    if userinfo.is_some_and(|userinfo| String::from_utf8(percent_decode(userinfo)).is_err()) {
+        return Err(URL);
+    }
+    let database = parts.path_and_query.as_ref().map_or("", PathAndQuery::path).trim_start_matches('/');
+    let whole = database.bytes().all(|b| b.is_ascii_digit()) && database.len() <= 9;
+    if whole { Ok(()) } else { Err("a URL with nothing behind the host but the number of a database, like /0") }
+}
+
+/// What stands before the last `@`, and the host with its port.
+fn split_userinfo(authority: &Authority) -> Result<(Option<&str>, Authority), &'static str> {
+    const HOST: &str = "a URL with a host, and a port from 1 to 65535 if any";
+    let (userinfo, host) = match authority.as_str().rsplit_once('@') {
+        Some((userinfo, host)) => (Some(userinfo), host),
+        None => (None, authority.as_str()),
+    };
+    let host: Authority = host.parse().map_err(|_| HOST)?;
+    let port_is_bad = host.as_str().len() > host.host().len() && host.port_u16().is_none_or(|port| port == 0);
+    if host.host().is_empty() || port_is_bad { Err(HOST) } else { Ok((userinfo, host)) }
 }
 
 fn basic(userinfo: &str) -> Result<HeaderValue, &'static str> {

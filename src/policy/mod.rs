@@ -1,6 +1,7 @@
 //! Decisions as pure functions: clock and dice are arguments.
 
 pub mod backoff;
+pub mod breaker;
 pub mod classify;
 pub mod failure;
 pub mod retry;

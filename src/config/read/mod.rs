@@ -1,6 +1,8 @@
 //! Tree → validated config. One function a section; each asks for all its keys, then builds.
 
+mod fallback;
 mod global;
+mod limits;
 mod rules;
 mod unbuilt;
 mod upstream;
@@ -21,6 +23,9 @@ pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> O
     let bucket = s.required("retry").and_then(|node| global::retry(cx, node));
     s.required("timeouts").and_then(|node| global::timeouts(cx, node));
     s.required("stream").and_then(|node| global::stream(cx, node));
+    s.section("breaker").and_then(limits::breaker);
+    s.section("admission").and_then(limits::admission);
+    let redis = s.section("redis").and_then(limits::redis);
     let log = s.section("log").and_then(global::log);
     let unbuilt = unbuilt::sections(&mut s);
     let rules = s.optional("classify").map_or(Some(Vec::new()), |node| rules::rules(cx, node, &names));
@@ -29,14 +34,14 @@ pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> O
 
     let server = server?;
     global::check_exposure(cx, root, &server);
-    let (rules, bucket, log) = (rules?, bucket?, log?);
+    let (rules, bucket, redis, log) = (rules?, bucket?, redis?, log?);
     unbuilt?;
     let upstreams = upstreams?.into_iter().map(|(name, mut upstream)| {
         upstream.rules = rules::of_upstream(&rules, &name);
         (name, Arc::new(upstream))
     });
     let sole_upstream = sole.then(|| super::SOLE.to_owned());
-    Some(Config { server, bucket, upstreams: upstreams.collect(), log, sole_upstream })
+    Some(Config { server, bucket, upstreams: upstreams.collect(), redis, log, sole_upstream })
 }
 
 fn names(upstreams: Option<&Node>) -> Vec<&str> {

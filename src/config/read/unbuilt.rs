@@ -1,16 +1,12 @@
 //! Sections of features that are not built yet: fully checked, and refused when they ask for the feature,
 //! because a limit that is read and not kept is worse than none.
 
-use super::{merged, upstream};
 use crate::config::section::{Context, Section, as_str};
 use crate::config::tree::{Node, Value};
 
 /// The global sections.
 pub(super) fn sections(s: &mut Section<'_>) -> Option<()> {
     let all = [
-        s.section("breaker").and_then(breaker),
-        s.section("admission").and_then(admission),
-        s.section("redis").and_then(redis),
         s.section("idempotency").and_then(idempotency),
         s.section("runs").and_then(runs),
         s.section("repair").and_then(repair),
@@ -19,54 +15,10 @@ pub(super) fn sections(s: &mut Section<'_>) -> Option<()> {
     all.into_iter().collect()
 }
 
-/// An upstream's own keys and sections of them.
-pub(super) fn of_upstream(s: &mut Section<'_>, root: &Node, name: &str, names: &[&str]) -> Option<()> {
-    let keys = upstream::unbuilt_keys(s, name, names);
-    let breaker = own(s, root, "breaker", breaker);
-    let admission = own(s, root, "admission", admission);
-    keys.and(breaker).and(admission)
-}
-
-fn own(s: &mut Section<'_>, root: &Node, key: &'static str, read: fn(Section<'_>) -> Option<()>) -> Option<()> {
-    let Some(node) = s.optional(key) else {
-        return Some(());
-    };
-    let node = merged(root, Some(node), key, &[])?;
-    read(Section::open(s.cx, &node))
-}
-
-fn breaker(mut s: Section<'_>) -> Option<()> {
-    let enabled = s.bool("enabled");
-    let window = s.period("window");
-    let ratio = s.number("failure_ratio", "a number above 0, up to 1", |n| n > 0.0 && n <= 1.0);
-    let requests = s.int("min_requests", 1..=u32::MAX);
-    let open_for = s.period("open_for");
-    let enabled = s.only("enabled", enabled, &false, "false");
-    s.finish();
-    window.and(ratio).and(requests).and(open_for).and(enabled)
-}
-
-fn admission(mut s: Section<'_>) -> Option<()> {
-    const NUMBER: &str = "a number from 0 (0 = no limit)";
-    let mut all = Vec::new();
-    let rate = s.number("requests_per_second", NUMBER, |n| n >= 0.0);
-    all.push(s.only("requests_per_second", rate, &0.0, "0"));
-    for key in ["burst", "tokens_per_minute", "max_concurrency"] {
-        let value = s.int(key, 0..=1_000_000_000_i64);
-        all.push(s.only(key, value, &0, "0"));
-    }
-    let adaptive = s.bool("adaptive");
-    all.push(s.only("adaptive", adaptive, &false, "false"));
-    all.push(s.int("queue", 1..=1_000_000).map(drop));
-    s.finish();
-    all.into_iter().collect()
-}
-
-fn redis(mut s: Section<'_>) -> Option<()> {
-    let url = s.string("url");
-    let url = s.only("url", url, &"", "\"\"");
-    s.finish();
-    url
+/// An upstream's own keys of them.
+pub(super) fn of_upstream(s: &mut Section<'_>) -> Option<()> {
+    let header = s.string("idempotency_header");
+    s.only("idempotency_header", header, &"", "\"\"")
 }
 
 fn telemetry(mut s: Section<'_>) -> Option<()> {

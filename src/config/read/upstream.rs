@@ -8,11 +8,12 @@ use http::header::{self, HeaderName, HeaderValue};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::{global, merged, unbuilt};
+use super::{fallback, global, limits, merged, unbuilt};
 use crate::config::section::{Context, Section, as_str};
-use crate::config::tree::{Node, Value};
+use crate::config::tree::Node;
 use crate::config::url::{self, BaseUrl};
-use crate::config::{Http2, Retry, Secret, Stream, Timeouts, Upstream, mask};
+use crate::config::{Admission, Http2, Retry, Secret, Stream, Timeouts, Upstream, mask};
+use crate::policy::breaker;
 use crate::wire::dialect::Dialect;
 
 /// First path segments that mean something else.
@@ -54,8 +55,10 @@ pub(super) fn upstream(
     let headers = s.required("headers").and_then(|node| headers(cx, node));
     let http2 = s.one_of("http2", &HTTP2);
     let ca_file = ca_file(&mut s, dir);
-    let unbuilt = unbuilt::of_upstream(&mut s, root, name, names);
-    let (retry, timeouts, stream) = overrides(&mut s, root);
+    let fallbacks = fallback::fallbacks(&mut s, root, name, names);
+    let model_map = s.required("model_map").and_then(|node| fallback::model_map(cx, node));
+    let unbuilt = unbuilt::of_upstream(&mut s);
+    let merged = overrides(&mut s, root);
     s.finish();
 
     let BaseUrl { uri, authorization } = base_url?;
@@ -71,9 +74,13 @@ pub(super) fn upstream(
         headers: with_authorization(headers?, authorization),
         http2: http2?,
         ca_file: ca_file?,
-        retry: retry?,
-        timeouts: timeouts?,
-        stream: stream?,
+        retry: merged.retry?,
+        timeouts: merged.timeouts?,
+        stream: merged.stream?,
+        breaker: merged.breaker?,
+        admission: merged.admission?,
+        fallbacks: fallbacks?,
+        model_map: model_map?,
         rules: Vec::new(),
     })
 }
@@ -204,54 +211,23 @@ fn certificates(path: &Path) -> Result<(), String> {
     }
 }
 
-fn overrides(s: &mut Section<'_>, root: &Node) -> (Option<Retry>, Option<Timeouts>, Option<Stream>) {
+/// The global sections with the upstream's own keys on top.
+struct Overrides {
+    retry: Option<Retry>,
+    timeouts: Option<Timeouts>,
+    stream: Option<Stream>,
+    breaker: Option<Option<breaker::Settings>>,
+    admission: Option<Admission>,
+}
+
+fn overrides(s: &mut Section<'_>, root: &Node) -> Overrides {
     let cx = s.cx;
-    let retry = merged(root, s.optional("retry"), "retry", &["bucket"]);
-    let timeouts = merged(root, s.optional("timeouts"), "timeouts", &[]);
-    let retry = retry.and_then(|node| global::retry_keys(Section::open(cx, &node)));
-    let stream = merged(root, s.optional("stream"), "stream", &[]);
-    let timeouts = timeouts.and_then(|node| global::timeouts(cx, &node));
-    (retry, timeouts, stream.and_then(|node| global::stream(cx, &node)))
-}
-
-/// Keys that upstreams will have once fallbacks and idempotency are built.
-pub(super) fn unbuilt_keys(s: &mut Section<'_>, name: &str, names: &[&str]) -> Option<()> {
-    let fallbacks = fallbacks(s, name, names);
-    let map = s.required("model_map").and_then(|node| model_map(s.cx, node));
-    let header = s.string("idempotency_header");
-    let header = s.only("idempotency_header", header, &"", "\"\"");
-    fallbacks.and(map).and(header)
-}
-
-fn fallbacks(s: &mut Section<'_>, own: &str, names: &[&str]) -> Option<()> {
-    let items = s.strings("fallbacks")?;
-    let node = s.optional("fallbacks")?;
-    let mut sound = true;
-    for (node, name) in &items {
-        if *name == own {
-            s.cx.fault(node, "an upstream can't be its own fallback");
-        } else if !names.contains(name) {
-            s.cx.expected(node, &expected_name(name, names.iter().copied()));
-        } else {
-            continue;
-        }
-        sound = false;
+    let mut own = |key, leave_out: &[&str]| merged(root, s.optional(key), key, leave_out);
+    Overrides {
+        retry: own("retry", &["bucket"]).and_then(|node| global::retry_keys(Section::open(cx, &node))),
+        timeouts: own("timeouts", &[]).and_then(|node| global::timeouts(cx, &node)),
+        stream: own("stream", &[]).and_then(|node| global::stream(cx, &node)),
+        breaker: own("breaker", &[]).and_then(|node| limits::breaker(Section::open(cx, &node))),
+        admission: own("admission", &[]).and_then(|node| limits::admission(Section::open(cx, &node))),
     }
-    if sound && !items.is_empty() {
-        s.cx.unavailable(node, "[]");
-    }
-    items.is_empty().then_some(())
-}
-
-fn model_map(cx: &Context<'_>, node: &Node) -> Option<()> {
-    let Some(table) = node.table() else {
-        cx.expected(node, "a table of models, like { \"asked-for\" = \"sent\" }");
-        return None;
-    };
-    let wrong: Vec<_> = table.values().filter(|node| !matches!(node.value, Value::String(_))).collect();
-    wrong.iter().for_each(|node| cx.expected(node, "the name of a model in quotes"));
-    if wrong.is_empty() && !table.is_empty() {
-        cx.unavailable(node, "{}");
-    }
-    table.is_empty().then_some(())
 }
