@@ -1,6 +1,8 @@
 //! Configuration: what a validated config holds. Reading and checking it is in the files beside this one.
 
 mod fault;
+#[cfg(test)]
+mod limits_tests;
 mod load;
 mod mask;
 mod read;

@@ -9,21 +9,21 @@ use proptest::prelude::*;
 use super::load::load_text;
 use super::*;
 
-fn sources(vars: &'static [(&str, &str)]) -> Sources {
+pub(super) fn sources(vars: &'static [(&str, &str)]) -> Sources {
     let env: Env = Arc::new(|name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()));
     Sources { env, path: None, sets: Vec::new(), listen: None, upstream: None }
 }
 
-fn read(text: &str) -> Result<Loaded, ConfigError> {
+pub(super) fn read(text: &str) -> Result<Loaded, ConfigError> {
     load_text(&sources(&[]), Some((Path::new("backstop.toml"), text)))
 }
 
-fn good(text: &str) -> Config {
+pub(super) fn good(text: &str) -> Config {
     read(text).unwrap_or_else(|e| panic!("{e}")).config
 }
 
 /// The faults of a text, one a line.
-fn faults(text: &str) -> String {
+pub(super) fn faults(text: &str) -> String {
     read(text).err().unwrap_or_else(|| panic!("no fault in {text:?}")).to_string()
 }
 
@@ -57,6 +57,7 @@ fn the_defaults_are_sound_and_complete() {
     assert_eq!(config.server.allowed_hosts, ["localhost", "127.0.0.1", "[::1]"]);
     assert_eq!(config.upstreams["groq"].base_url, "https://api.groq.com/openai");
     assert_eq!(config.sole_upstream, None);
+    assert_eq!(config.redis, None);
 }
 
 #[test]
@@ -84,6 +85,22 @@ const FAULTY: &[(&str, usize, &str)] = &[
     ("[retry]\nmultiplier = inf\n", 2, "retry.multiplier"),
     ("[retry]\nmultiplier = nan\n", 2, "retry.multiplier"),
     ("[breaker]\nfailure_ratio = 1.5\n", 2, "breaker.failure_ratio"),
+    ("[breaker]\nfailure_ratio = 0\n", 2, "breaker.failure_ratio"),
+    ("[breaker]\nmin_requests = 0\n", 2, "breaker.min_requests"),
+    ("[breaker]\nwindow = \"0s\"\n", 2, "breaker.window"),
+    ("[breaker]\nenabled = false\nopen_for = \"0s\"\n", 3, "breaker.open_for"),
+    ("[breaker]\nenabled = \"yes\"\n", 2, "breaker.enabled"),
+    ("[breaker]\nratio = 0.5\n", 2, "breaker.ratio"),
+    ("breaker = 3\n", 1, "breaker"),
+    ("[admission]\nrequests_per_second = -1\n", 2, "admission.requests_per_second"),
+    ("[admission]\nrequests_per_second = inf\n", 2, "admission.requests_per_second"),
+    ("[admission]\nburst = -1\n", 2, "admission.burst"),
+    ("[admission]\ntokens_per_minute = 0.5\n", 2, "admission.tokens_per_minute"),
+    ("[admission]\nmax_concurrency = 1000000001\n", 2, "admission.max_concurrency"),
+    ("[admission]\nadaptive = 1\n", 2, "admission.adaptive"),
+    ("[admission]\nqueue = 0\n", 2, "admission.queue"),
+    ("[redis]\nurl = \"127.0.0.1:6379\"\n", 2, "redis.url"),
+    ("[redis]\nurl = 6379\n", 2, "redis.url"),
     ("[retry.bucket]\nrate = -1.0\n", 2, "retry.bucket.rate"),
     ("[retry.bucket]\nrate = inf\n", 2, "retry.bucket.rate"),
     ("[retry.bucket]\nburst = 0\n", 2, "retry.bucket.burst"),
@@ -109,6 +126,9 @@ const FAULTY: &[(&str, usize, &str)] = &[
     ("[upstreams.openai]\nheaders = { x = \"a\\nb\" }\n", 2, "upstreams.openai.headers.x"),
     ("[upstreams.openai.retry]\nmax_attempts = 0\n", 2, "upstreams.openai.retry.max_attempts"),
     ("[upstreams.openai.retry]\nbucket = {}\n", 2, "upstreams.openai.retry.bucket"),
+    ("[upstreams.openai.breaker]\nfailure_ratio = 2\n", 2, "upstreams.openai.breaker.failure_ratio"),
+    ("[upstreams.openai.admission]\nqueue = -1\n", 2, "upstreams.openai.admission.queue"),
+    ("[upstreams.openai]\nbreaker = false\n", 2, "upstreams.openai.breaker"),
     ("[[classify]]\nstatus = [404]\nclass = \"sometimes\"\n", 3, "classify.class"),
     ("[[classify]]\nstatus = [99]\nclass = \"terminal\"\n", 2, "classify.status"),
     ("\n[[classify]]\nclass = \"terminal\"\n", 2, "classify"),
@@ -141,9 +161,8 @@ fn faults_of_syntax_name_the_line() {
 
 #[test]
 fn all_faults_are_told_at_once_and_each_once() {
-    let told = faults(
-        "[retry]\nmax_attempts = 0\njitter = \"some\"\n[timeouts]\nconect = \"1s\"\n[admission]\nadaptive = true\n",
-    );
+    let told =
+        faults("[retry]\nmax_attempts = 0\njitter = \"some\"\n[timeouts]\nconect = \"1s\"\n[runs]\nenabled = true\n");
     let lines: Vec<_> = told.lines().collect();
     assert_eq!(lines.len(), 4, "{told}");
     assert_eq!(lines[0], "backstop.toml:2: retry.max_attempts: found 0, expected a whole number from 1 to 100");
@@ -152,10 +171,7 @@ fn all_faults_are_told_at_once_and_each_once() {
         "backstop.toml:3: retry.jitter: found \"some\", expected one of \"full\", \"equal\", \"additive\", \"none\""
     );
     assert_eq!(lines[2], "backstop.toml:5: timeouts.conect: unknown key; did you mean `connect`?");
-    assert_eq!(
-        lines[3],
-        "backstop.toml:7: admission.adaptive: not available yet; the one value that works now is false"
-    );
+    assert_eq!(lines[3], "backstop.toml:7: runs.enabled: not available yet; the one value that works now is false");
 }
 
 #[test]
@@ -177,21 +193,12 @@ fn what_was_meant_is_suggested() {
 #[test]
 fn features_to_come_are_checked_and_refused() {
     for text in [
-        "[breaker]\nenabled = true\n",
-        "[admission]\nadaptive = true\n",
-        "[admission]\nrequests_per_second = 1\n",
-        "[admission]\nmax_concurrency = 1\n",
-        "[redis]\nurl = \"redis://h\"\n",
         "[idempotency]\ncoalesce = true\n",
         "[runs]\nenabled = true\n",
         "[repair]\nenabled = true\n",
         "[[repair.completion]]\nmin_chars = 3\n",
         "[telemetry]\notlp_endpoint = \"http://h\"\n",
-        "[upstreams.openai]\nfallbacks = [\"groq\"]\n",
-        "[upstreams.openai]\nmodel_map = { a = \"b\" }\n",
         "[upstreams.openai]\nidempotency_header = \"idempotency-key\"\n",
-        "[upstreams.openai.breaker]\nenabled = true\n",
-        "[upstreams.openai.admission]\nburst = 4\n",
     ] {
         let error = read(text).unwrap_err();
         assert!(error.faults().iter().all(|fault| fault.kind == Kind::Unavailable), "{error}");
@@ -199,20 +206,16 @@ fn features_to_come_are_checked_and_refused() {
     }
     for text in [
         "[stream]\nmode = \"sheild\"\n",
-        "[admission]\nburst = -1\n",
-        "[breaker]\nenabled = \"yes\"\n",
+        "[idempotency]\nlinger = 30\n",
         "[runs.loops]\nwindwo = 3\n",
         "[[repair.completion]]\ncontain = \"x\"\n",
         "[runs.prices.m]\ninput = -1.0\n",
-        "[upstreams.openai.breaker]\nfailure_ratio = 2\n",
-        "[upstreams.openai]\nfallbacks = [\"openai\"]\n",
+        "[upstreams.openai]\nidempotency_header = 1\n",
     ] {
         let error = read(text).unwrap_err();
         assert!(error.faults().iter().any(|fault| fault.kind == Kind::Wrong) && error.document().is_none(), "{error}");
     }
-    good(
-        "[breaker]\nfailure_ratio = 0.9\nopen_for = \"3s\"\n[runs]\nmax_steps = 5\n[runs.prices.\"gpt-5.1\"]\ninput = 1\n[stream]\nhold = \"0\"\n",
-    );
+    good("[runs]\nmax_steps = 5\n[runs.prices.\"gpt-5.1\"]\ninput = 1\n[stream]\nhold = \"0\"\n");
 }
 
 #[test]
@@ -375,7 +378,8 @@ fn secrets_are_in_no_fault_and_no_document() {
     assert!(shown.contains("blue") && shown.contains("RIG_K"));
     assert_eq!(loaded.config.upstreams["openai"].headers.len(), 2);
     for text in [
-        "[redis]\nurl = \"redis://:s3cret@h\"\n",
+        "[redis]\nurl = \"rdis://:s3cret@h\"\n",
+        "[redis]\nurl = \"redis://:s3cret@h/?x\"\n",
         "[upstreams.openai]\nbase_url = \"htp://u:s3cret@h\"\n",
         "[upstreams.openai]\nheaders = { authorization = \"s3cret\\n\" }\n",
         "[upstreams.openai]\nheaders = \"s3cret\"\n",
@@ -389,7 +393,7 @@ fn secrets_are_in_no_fault_and_no_document() {
     }
     let error = set(&[
         "upstreams.openai.header.authorization=s3cret",
-        "redis.url=redis://:s3cret@h",
+        "redis.url=redis://:s3cret@h:0",
         "upstreams.openai.api_key_env=s3cret",
     ])
     .unwrap_err();

@@ -148,6 +148,40 @@ mod tests {
     }
 
     #[test]
+    fn redis_urls() {
+        for text in [
+            "redis://h",
+            "rediss://h:6380",
+            "REDIS://h/",
+            "redis://:p%40ss@[::1]:6379/15",
+            "redis://user:p@ss@10.0.0.7/0",
+        ] {
+            assert_eq!(check_redis(text), Ok(()), "{text}");
+        }
+        for (text, expected) in [
+            ("h:6379", "starts with redis://"),
+            ("http://h", "starts with redis://"),
+            ("unix:///run/redis.sock", "starts with redis://"),
+            ("redis+unix:///run/redis.sock", "starts with redis://"),
+            ("redis://", "a URL like"),
+            ("redis:///0", "a URL like"),
+            ("redis://a b", "a URL like"),
+            ("redis://:%ff@h", "a URL like"),
+            ("redis://u:p@", "a URL like"),
+            ("redis://:p/q@h", "a URL with a host"),
+            ("redis://h:0", "a port from 1"),
+            ("redis://h:99999", "a port from 1"),
+            ("redis://h/zero", "number of a database"),
+            ("redis://h/0/1", "number of a database"),
+            ("rediss://h/#insecure", "without `?` and `#`"),
+            ("redis://h/?db=1", "without `?` and `#`"),
+        ] {
+            let told = check_redis(text).unwrap_err();
+            assert!(told.contains(expected), "{text}: {told}");
+        }
+    }
+
+    #[test]
     fn base64_of_the_rfc() {
         for (plain, coded) in [
             ("", ""),

@@ -8,7 +8,6 @@ use crate::policy::breaker;
 const MOST: u32 = 1_000_000_000;
 
 /// `[breaker]`; `None` inside: it is off. Its other keys are checked all the same.
-#[allow(clippy::option_option)]
 pub(super) fn breaker(mut s: Section<'_>) -> Option<Option<breaker::Settings>> {
     let enabled = s.bool("enabled");
     let window = s.period("window");
@@ -45,14 +44,12 @@ pub(super) fn admission(mut s: Section<'_>) -> Option<Admission> {
 }
 
 /// `[redis]`: the URL, hidden because a password may be in it; `None` inside: none is set.
-#[allow(clippy::option_option)]
 pub(super) fn redis(mut s: Section<'_>) -> Option<Option<Secret>> {
     let url = url(&mut s);
     s.finish();
     url
 }
 
-#[allow(clippy::option_option)]
 fn url(s: &mut Section<'_>) -> Option<Option<Secret>> {
     let Some(text) = s.set_string("url")? else {
         return Some(None);
