@@ -1,0 +1,105 @@
+//! A fixed limit: so much a second, so much at once (GCRA, the virtual scheduling form of the leaky bucket of ITU-T I.371).
+//!
+//! The whole state is one moment, which makes it easy to share between machines.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quota {
+    /// Units a second, above 0.
+    pub rate: f64,
+    /// Units that can be had at once, 1 or more.
+    pub burst: f64,
+}
+
+/// How far a limit is used up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Used {
+    /// When all of the burst is there again.
+    full_at: Duration,
+}
+
+/// Longer than any wait that anybody sits through, and short enough that no clock overflows.
+const FOREVER: f64 = 365.0 * 24.0 * 3600.0;
+
+impl Used {
+    /// When `units` can be had; not after `now`: at once. More than the burst is had when all of the burst is there.
+    pub fn ready_at(&self, now: Duration, units: f64, quota: &Quota) -> Duration {
+        self.one_by_one(now, units.min(quota.burst), quota)
+    }
+
+    /// When the last of `units` can be had that are taken as they come.
+    pub fn one_by_one(&self, now: Duration, units: f64, quota: &Quota) -> Duration {
+        let full = self.full_at(now, quota).max(now);
+        let early = full.saturating_sub(seconds((quota.burst - units) / quota.rate));
+        early.saturating_add(seconds((units - quota.burst) / quota.rate))
+    }
+
+    /// Take `units`, there or not.
+    pub fn take(&mut self, now: Duration, units: f64, quota: &Quota) {
+        self.full_at = self.full_at(now, quota).max(now).saturating_add(seconds(units / quota.rate));
+    }
+
+    /// Give back what was not used, or take (below zero) what was used beyond what had been taken.
+    pub fn give(&mut self, now: Duration, units: f64, quota: &Quota) {
+        if units >= 0.0 {
+            self.full_at = self.full_at.saturating_sub(seconds(units / quota.rate));
+        } else {
+            self.take(now, -units, quota);
+        }
+    }
+
+    /// Never further off than an empty bucket takes twice to fill: a clock that stepped back must not lock anybody out.
+    fn full_at(&self, now: Duration, quota: &Quota) -> Duration {
+        self.full_at.min(now.saturating_add(seconds(2.0 * quota.burst / quota.rate).max(Duration::from_secs(120))))
+    }
+}
+
+fn seconds(n: f64) -> Duration {
+    Duration::from_secs_f64(if n.is_finite() { n.clamp(0.0, FOREVER) } else { FOREVER })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUOTA: Quota = Quota { rate: 10.0, burst: 5.0 };
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn the_burst_then_the_rate() {
+        let mut used = Used::default();
+        let now = ms(60_000);
+        for _ in 0..5 {
+            assert!(used.ready_at(now, 1.0, &QUOTA) <= now);
+            used.take(now, 1.0, &QUOTA);
+        }
+        assert_eq!(used.ready_at(now, 1.0, &QUOTA), ms(60_100));
+        assert_eq!(used.ready_at(now, 3.0, &QUOTA), ms(60_300));
+        assert_eq!(used.ready_at(now, 99.0, &QUOTA), ms(60_500), "more than the burst: when it is full");
+        assert!(used.ready_at(ms(60_500), 5.0, &QUOTA) <= ms(60_500));
+    }
+
+    #[test]
+    fn what_was_not_used_is_given_back() {
+        let (mut used, now) = (Used::default(), ms(60_000));
+        used.take(now, 5.0, &QUOTA);
+        used.give(now, 2.0, &QUOTA);
+        assert!(used.ready_at(now, 2.0, &QUOTA) <= now && used.ready_at(now, 3.0, &QUOTA) > now);
+        used.give(now, -4.0, &QUOTA);
+        assert_eq!(used.ready_at(now, 1.0, &QUOTA), ms(60_300));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_locks_nobody_out() {
+        let mut used = Used::default();
+        used.take(ms(10_000_000), 5.0, &QUOTA);
+        assert!(used.ready_at(ms(1000), 1.0, &QUOTA) <= ms(121_000));
+    }
+}
