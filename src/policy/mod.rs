@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod classify;
 pub mod failure;
+pub mod pace;
 pub mod retry;
 pub mod safety;
 pub mod status;
