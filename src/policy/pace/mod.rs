@@ -73,13 +73,21 @@ impl Pace {
 
     fn take_at(&mut self, now: Micros) -> Result<Ticket, Micros> {
         let number = self.sent.saturating_add(1);
-        let probe = self.trouble.take(now, number)?;
-        if let Some(limit) = self.limit.as_mut().filter(|_| !probe) {
-            let over = limit.take(now)?;
-            self.limit = self.limit.take().filter(|_| !over);
+        match self.trouble.probe(now, number) {
+            // Probes are slower than any pace.
+            Some(probe) => probe?,
+            None => self.take_slot(now)?,
         }
         self.sent = number;
         Ok(Ticket { at: now, number })
+    }
+
+    fn take_slot(&mut self, now: Micros) -> Result<(), Micros> {
+        if let Some(limit) = &mut self.limit {
+            let over = limit.take(now)?;
+            self.limit = self.limit.take().filter(|_| !over);
+        }
+        self.trouble.take(now)
     }
 
     /// A send came to this.

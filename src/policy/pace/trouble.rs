@@ -61,20 +61,20 @@ impl Trouble {
         self.failed == 0 && self.hold.is_none() && self.ramp.is_none()
     }
 
-    /// A send with this number wants to go. `Ok(true)`: as a probe, which no pace holds back.
-    pub fn take(&mut self, now: Micros, number: u64) -> Result<bool, Micros> {
-        if let Some(hold) = &mut self.hold {
-            return hold.take(now, number).map(|()| true);
-        }
+    /// While only probes go: a send with this number wants to go as one.
+    pub fn probe(&mut self, now: Micros, number: u64) -> Option<Result<(), Micros>> {
+        self.hold.as_mut().map(|hold| hold.take(now, number))
+    }
+
+    /// A send wants to go that is no probe, and that no limit holds back.
+    pub fn take(&mut self, now: Micros) -> Result<(), Micros> {
         if let Some(ramp) = &mut self.ramp {
             ramp.take(now)?;
             ramp.rate *= (ramp.interval() as f64 / SECOND as f64 / RAMP_DOUBLING).exp2().min(2.0);
-            if ramp.rate > RAMP_END {
-                self.ramp = None;
-            }
+            self.ramp = self.ramp.take().filter(|ramp| ramp.rate < RAMP_END);
         }
         self.sent += u64::from(self.failed > 0);
-        Ok(false)
+        Ok(())
     }
 
     /// A send failed.
