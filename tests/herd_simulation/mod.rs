@@ -35,7 +35,7 @@ fn tune() {
             stat(&|o| o.lost as f64), stat(&|o| o.burst(o.first_limited.unwrap_or(Micros::MAX)) as f64),
             runs.iter().map(Outcome::fairness).fold(1.0, f64::min), best as f64 / 1e6, runs.iter().flat_map(|o| &o.faults).next());
         if verbose {
-            let o = &runs[0];
+            let o = runs.iter().max_by_key(|o| (o.lost, o.last_done)).unwrap();
             println!("  429 {:?}", o.limited_at.iter().map(|t| (*t as f64 / 1e4).round() / 100.0).collect::<Vec<_>>());
             println!("  5xx {:?}", o.failed_at.iter().map(|t| (*t as f64 / 1e4).round() / 100.0).collect::<Vec<_>>());
             println!("  rates {:?}", o.rates.iter().map(|(t, r)| ((*t as f64 / 1e4).round() / 100.0, (r * 100.0).round() / 100.0)).collect::<Vec<_>>());

@@ -122,7 +122,7 @@ impl Pace {
         self.trouble.answered(ticket);
         self.trouble.end_ramp();
         match &mut self.limit {
-            Some(limit) => limit.reject(now, ticket, self.sent),
+            Some(limit) => limit.reject(ticket, self.sent),
             None => self.limit = Some(Limit::first(now, ticket, self.sent)),
         }
     }
