@@ -4,6 +4,7 @@ pub mod backoff;
 pub mod breaker;
 pub mod classify;
 pub mod failure;
+pub mod pace;
 pub mod retry;
 pub mod safety;
 pub mod status;
