@@ -35,6 +35,37 @@ pub fn max_attempts(headers: &HeaderMap) -> Option<u32> {
     value.trim().parse().ok().filter(|attempts| (1..=100).contains(attempts))
 }
 
+/// `x-backstop-priority`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Priority {
+    /// A person waits.
+    Interactive,
+    /// Nothing was said.
+    #[default]
+    Normal,
+    /// Nobody waits.
+    Batch,
+}
+
+/// `x-backstop-priority`: `interactive` or `batch`; anything else says nothing.
+pub fn priority(headers: &HeaderMap) -> Priority {
+    match headers.get("x-backstop-priority").map(|value| value.as_bytes()) {
+        Some(b"interactive") => Priority::Interactive,
+        Some(b"batch") => Priority::Batch,
+        _ => Priority::Normal,
+    }
+}
+
+/// `x-backstop-run`: which run the request belongs to.
+pub fn run(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get("x-backstop-run").map(|value| value.as_bytes()).filter(|run| !run.is_empty())
+}
+
+/// `x-backstop-key`: the client's own key for Backstop.
+pub fn key(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get("x-backstop-key").map(|value| value.as_bytes()).filter(|key| !key.is_empty())
+}
+
 /// `x-backstop-stream`: `shield` (true) or `relay` (false).
 pub fn shield(headers: &HeaderMap) -> Option<bool> {
     match headers.get("x-backstop-stream")?.as_bytes() {
@@ -73,6 +104,14 @@ mod tests {
 
     fn one(name: &'static str, value: &str) -> HeaderMap {
         HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())])
+    }
+
+    #[test]
+    fn priority_is_one_of_two_words() {
+        assert_eq!(priority(&one("x-backstop-priority", "interactive")), Priority::Interactive);
+        assert_eq!(priority(&one("x-backstop-priority", "batch")), Priority::Batch);
+        assert_eq!(priority(&one("x-backstop-priority", "urgent!")), Priority::Normal);
+        assert_eq!(run(&one("x-backstop-run", "")), None);
     }
 
     #[test]

@@ -46,7 +46,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 
 /// The reset of the limits with nothing remaining: the last of them to come. Limits that state a length of time go
 /// before those that state a moment.
-fn exhausted(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub fn exhausted(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let longest = |form: Reset| {
         let limits = limits::ALL.iter().filter(|l| l.form == form && l.exhausted(headers));
         limits.filter_map(|l| reset(single(headers, l.reset)?, form, headers, now)).max()

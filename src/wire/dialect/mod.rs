@@ -1,6 +1,7 @@
 //! The wire families, and the only files where a provider's name appears.
 
 pub mod answer;
+pub mod asked;
 pub mod credential;
 pub mod endpoints;
 pub mod errors;

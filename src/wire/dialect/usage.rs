@@ -15,6 +15,13 @@ pub struct Usage {
     pub cached: u64,
 }
 
+impl Usage {
+    /// In and out together.
+    pub fn total(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
+
 /// Counts as they stand in a body. A stream tells them bit by bit, so they can be merged: the later word wins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
