@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::Method;
 use tokio::time::Instant;
 
+use crate::admission::Passage;
 use crate::metrics::{InFlight, Metrics, NO_UPSTREAM, StreamEnd};
 use crate::reply::Outcome;
 use crate::wire::dialect::usage::Usage;
@@ -25,6 +26,8 @@ pub struct Account {
     end: Option<StreamEnd>,
     /// What a stream had told of its cost when it ended.
     spent: Option<(Option<Usage>, String)>,
+    /// Leave to be at the upstream, given back when the answer is over.
+    passage: Option<Passage>,
 }
 
 #[derive(Clone, Copy)]
@@ -52,6 +55,7 @@ impl Account {
             stream: false,
             end: None,
             spent: None,
+            passage: None,
         }
     }
 
@@ -59,6 +63,12 @@ impl Account {
     pub fn routed(&mut self, upstream: &Arc<str>) {
         self.upstream = upstream.clone();
         self.in_flight = Some(self.metrics.in_flight(upstream));
+    }
+
+    /// This upstream answers it: its own, or a fallback.
+    pub fn served_by(&mut self, upstream: &Arc<str>, passage: Option<Passage>) {
+        self.upstream = upstream.clone();
+        self.passage = passage;
     }
 
     /// The request's id.
@@ -113,7 +123,10 @@ impl Drop for Account {
         }
         match &self.spent {
             Some((Some(usage), model)) => {
-                self.metrics.tokens(&self.upstream, model, usage.input, usage.output, usage.cached)
+                self.metrics.tokens(&self.upstream, model, usage.input, usage.output, usage.cached);
+                if let Some(passage) = &mut self.passage {
+                    passage.settle(usage.total());
+                }
             }
             Some((None, _)) => self.metrics.usage_unknown(&self.upstream),
             None => {}

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::admission::Admission;
 use crate::admission::bucket::RetryBucket;
 use crate::admission::memory::Memory;
 use crate::clock::Clock;
@@ -29,6 +30,8 @@ pub struct Instance {
 pub struct Lasting {
     /// Counters and gauges.
     pub metrics: Arc<Metrics>,
+    /// The gates before the upstreams.
+    pub admission: Admission,
     /// Calls that just ended badly.
     pub memory: Memory,
     /// Clock and dice.

@@ -11,6 +11,7 @@ use prometheus::{
     TextEncoder,
 };
 
+use crate::admission::gate::Look;
 use crate::policy::verdict::{Reason, Verdict};
 
 /// The `upstream` label of a request that was turned away before it had one.
@@ -196,6 +197,20 @@ impl Metrics {
     /// A retry had to wait for a token.
     pub fn bucket_wait(&self) {
         self.bucket_waits.inc();
+    }
+
+    /// A request had to wait for its turn.
+    pub fn queue_wait(&self, upstream: &str, waited: Duration) {
+        self.queue_wait.with_label_values(&[upstream]).observe(waited.as_secs_f64());
+    }
+
+    /// How the gates before an upstream look now.
+    pub fn gates(&self, upstream: &str, look: &Look) {
+        let per = &[upstream];
+        self.queue_depth.with_label_values(per).set(i64::try_from(look.waiting).unwrap_or(i64::MAX));
+        self.admission_rate.with_label_values(per).set(look.rate.unwrap_or(0.0));
+        self.cooldown.with_label_values(per).set(look.cooldown.as_secs_f64());
+        self.circuit_open.with_label_values(per).set(i64::from(look.open));
     }
 
     /// The head of the answer is on its way, so long after the request came.

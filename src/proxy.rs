@@ -49,7 +49,7 @@ pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, inte
         },
     };
     let switched = switch.and_then(|switch| switch.accepted(&mut opening));
-    let mut response = relay(opening, &call, account);
+    let mut response = relay(opening, account);
     if let Some(protocol) = switched {
         tunnel::announce(response.headers_mut(), protocol);
     }

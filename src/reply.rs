@@ -1,7 +1,9 @@
 //! Every answer that Backstop writes itself.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
 use crate::wire::dialect::{self, Dialect};
@@ -20,6 +22,10 @@ pub enum Fault {
     UpstreamTimeout,
     /// The request's deadline passed.
     DeadlineExceeded,
+    /// Too many requests wait for their turn, or this one's turn would come too late.
+    QueueFull,
+    /// The upstream's circuit breaker is open.
+    CircuitOpen,
     /// The request's body is larger than `server.max_body`.
     RequestTooLarge,
     /// The path names no upstream and its form says nothing.
@@ -75,6 +81,8 @@ impl Fault {
             Fault::UpstreamProtocolError => (StatusCode::BAD_GATEWAY, "upstream_protocol_error"),
             Fault::UpstreamTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
             Fault::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
+            Fault::QueueFull => (StatusCode::SERVICE_UNAVAILABLE, "queue_full"),
+            Fault::CircuitOpen => (StatusCode::SERVICE_UNAVAILABLE, "circuit_open"),
             Fault::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
             Fault::UnknownRoute => (StatusCode::NOT_FOUND, "unknown_route"),
             Fault::HostNotAllowed => (StatusCode::MISDIRECTED_REQUEST, "host_not_allowed"),
@@ -103,12 +111,19 @@ pub struct LocalReply {
     pub fault: Fault,
     /// What happened, how often and how long it was tried, what to do.
     pub message: String,
+    /// When it makes sense to come back.
+    pub retry_after: Option<Duration>,
 }
 
 impl LocalReply {
     /// An error without a time.
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
-        LocalReply { fault, message: message.into() }
+        LocalReply { fault, message: message.into(), retry_after: None }
+    }
+
+    /// With a time to come back.
+    pub fn after(self, wait: Duration) -> Self {
+        LocalReply { retry_after: Some(wait), ..self }
     }
 
     /// As a response in the client's own dialect. It says `x-should-retry: false`: what could be tried, was.
@@ -119,12 +134,32 @@ impl LocalReply {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+        }
         no_retry(headers);
         response
     }
 }
 
+/// Whole seconds from 1 to 59, rounded up: the one range that every SDK reads alike.
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).clamp(1, 59)
+}
+
 /// Tell SDKs that a repeat cannot do better.
 pub fn no_retry(headers: &mut HeaderMap) {
     headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_told_in_the_range_that_everybody_reads() {
+        for (ms, told) in [(0, 1), (999, 1), (1000, 1), (1001, 2), (58_001, 59), (3_600_000, 59)] {
+            assert_eq!(whole_seconds(Duration::from_millis(ms)), told, "{ms} ms");
+        }
+    }
 }

@@ -22,6 +22,7 @@ pub struct RouteTable {
 }
 
 /// Where a request goes.
+#[derive(Clone)]
 pub struct Route {
     /// The upstream.
     pub upstream: Arc<Upstream>,
@@ -29,6 +30,17 @@ pub struct Route {
     pub dialect: Dialect,
     /// The target as the upstream sees it.
     pub target: PathAndQuery,
+    /// The target before the upstream's own path was put before it; kept where there are fallbacks.
+    pub rest: Option<Box<str>>,
+}
+
+impl Route {
+    /// The same request at another upstream.
+    pub fn towards(&self, upstream: &Arc<Upstream>) -> Option<Route> {
+        let rest = self.rest.as_deref()?;
+        let target = join(upstream.config.base_url.path(), rest)?;
+        Some(Route { upstream: upstream.clone(), dialect: self.dialect, target, rest: None })
+    }
 }
 
 impl RouteTable {
@@ -67,6 +79,11 @@ impl RouteTable {
         route.is_some_and(|route| route.upstream.config.api_key.is_some())
     }
 
+    /// An upstream by its name.
+    pub fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
+        self.upstreams.get(name)
+    }
+
     /// The names of all upstreams, in order.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.upstreams.keys().map(String::as_str).collect();
@@ -77,7 +94,8 @@ impl RouteTable {
 
 fn route(upstream: &Arc<Upstream>, dialect: Dialect, rest: &str) -> Option<Route> {
     let target = join(upstream.config.base_url.path(), rest)?;
-    Some(Route { upstream: upstream.clone(), dialect, target })
+    let kept = (!upstream.config.fallbacks.is_empty()).then(|| rest.into());
+    Some(Route { upstream: upstream.clone(), dialect, target, rest: kept })
 }
 
 /// `base` + `rest`, byte for byte but for the slash between them and a version segment that both have.

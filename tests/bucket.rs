@@ -33,7 +33,9 @@ fn numbered(n: usize) -> Request {
 async fn two_hundred_clients_of_a_dead_upstream_stay_within_the_bucket() {
     const RATE: f64 = 10.0;
     const BURST: f64 = 50.0;
-    let bed = Bed::new("[retry]\ndeadline = \"60s\"\n", busy());
+    // Without the learned pace and the breaker, which would send even less.
+    let alone = "[retry]\ndeadline = \"60s\"\n[admission]\nadaptive = false\n[breaker]\nenabled = false\n";
+    let bed = Bed::new(alone, busy());
     let answers = crowd(&bed, 200, numbered).await;
     assert!(answers.iter().all(|answer| answer.status == 503));
     let mut times = bed.upstream.times();

@@ -45,9 +45,7 @@ impl Page {
             return text(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n");
         }
         match self {
-            Page::Metrics => {
-                respond(StatusCode::OK, PROMETHEUS, instance.lasting.metrics.render(instance.bucket.level()))
-            }
+            Page::Metrics => respond(StatusCode::OK, PROMETHEUS, metrics(instance)),
             Page::Health => text(StatusCode::OK, PLAIN, "ok\n"),
             Page::Ready if instance.lasting.drain.end().is_some() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "draining\n")
@@ -64,6 +62,15 @@ impl Page {
 const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The metrics, with gauges of how things stand now.
+fn metrics(instance: &Instance) -> Vec<u8> {
+    let lasting = &instance.lasting;
+    for name in instance.routes.names() {
+        lasting.metrics.gates(name, &lasting.admission.look(name));
+    }
+    lasting.metrics.render(instance.bucket.level())
+}
 
 /// What there is to see, for a person: no script, no style from elsewhere, no secret.
 fn index(instance: &Instance) -> String {

@@ -1,4 +1,190 @@
-//! What calls share: the global retry bucket, and the memory of calls that just failed for good.
+//! What calls share: the gates before the upstreams, the global retry bucket, and the memory of calls that just failed for
+//! good.
+//!
+//! There is one gate for each upstream and credential. Where a provider's limit is told to be one of a single model, that
+//! model gets a gate of its own before it, so that the others go on. Bound: [`MOST`] credentials, [`MOST_MODELS`] models
+//! each; what is forgotten first is what stands open anyway.
 
 pub mod bucket;
+pub mod gate;
 pub mod memory;
+pub mod permit;
+pub mod queue;
+pub mod store;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dashmap::DashMap;
+
+use gate::{Ask, Gate, Look, Refused, Rules};
+use permit::Permit;
+use store::Store;
+
+use crate::policy::lesson::Lesson;
+use crate::policy::pace::Signal;
+
+/// Credentials that have gates.
+const MOST: usize = 4096;
+/// Models of one credential that have gates.
+const MOST_MODELS: usize = 64;
+
+/// Every gate.
+#[derive(Default)]
+pub struct Admission {
+    gates: DashMap<Key, Arc<Gates>>,
+    hasher: RandomState,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    upstream: Arc<str>,
+    /// A keyed hash: the credential itself is kept nowhere.
+    credential: u64,
+}
+
+/// The gates before one upstream for one credential.
+pub struct Gates {
+    all: Arc<Gate>,
+    models: Mutex<HashMap<String, Arc<Gate>>>,
+    /// There are gates for models: only then is a request's model looked for.
+    split: AtomicBool,
+}
+
+/// Leave to send one request.
+pub struct Passage {
+    gates: Arc<Gates>,
+    all: Permit,
+    model: Option<Permit>,
+}
+
+impl Admission {
+    /// The gates before an upstream for a credential.
+    pub fn gates(&self, upstream: &Arc<str>, credential: &[u8]) -> Arc<Gates> {
+        let key = Key { upstream: upstream.clone(), credential: self.hash(credential) };
+        if let Some(gates) = self.gates.get(&key) {
+            return gates.clone();
+        }
+        if self.gates.len() >= MOST {
+            self.gates.retain(|_, gates| !gates.idle());
+        }
+        let made = Arc::new(Gates::new());
+        // With more credentials at work than that, the newest are on their own.
+        if self.gates.len() >= MOST { made } else { self.gates.entry(key).or_insert(made).clone() }
+    }
+
+    /// A hash of a secret or a name that means nothing outside this process.
+    pub fn hash(&self, bytes: &[u8]) -> u64 {
+        self.hasher.hash_one(bytes)
+    }
+
+    /// How the gates before an upstream look together: the sum of those who wait, the lowest learned rate, the longest wait,
+    /// any open circuit.
+    pub fn look(&self, upstream: &str) -> Look {
+        let of = self.gates.iter().filter(|entry| &*entry.key().upstream == upstream);
+        of.flat_map(|entry| entry.value().looks()).fold(Look::default(), |sum, one| Look {
+            waiting: sum.waiting + one.waiting,
+            rate: sum.rate.into_iter().chain(one.rate).reduce(f64::min),
+            cooldown: sum.cooldown.max(one.cooldown),
+            open: sum.open || one.open,
+            idle: sum.idle && one.idle,
+        })
+    }
+}
+
+impl Gates {
+    fn new() -> Self {
+        Gates { all: Arc::new(Gate::new(Store::local())), models: Mutex::default(), split: AtomicBool::new(false) }
+    }
+
+    /// Be let through. `model` is asked only where models have gates of their own.
+    ///
+    /// # Errors
+    /// If the request is sent away.
+    pub async fn admit(
+        self: &Arc<Self>,
+        ask: Ask,
+        rules: Rules,
+        model: impl FnOnce() -> Option<String>,
+    ) -> Result<Passage, Refused> {
+        let own = if self.split.load(Ordering::Relaxed) { model().and_then(|name| self.of_model(&name)) } else { None };
+        let model = match own {
+            Some(gate) => Some(gate.admit(ask, rules.of_model()).await?),
+            None => None,
+        };
+        let all = self.all.admit(ask, rules).await?;
+        Ok(Passage { gates: self.clone(), all, model })
+    }
+
+    fn of_model(&self, name: &str) -> Option<Arc<Gate>> {
+        let mut models = self.models();
+        let gate = models.get(name)?.clone();
+        if gate.look().idle {
+            models.remove(name);
+            self.split.store(!models.is_empty(), Ordering::Relaxed);
+            return None;
+        }
+        Some(gate)
+    }
+
+    /// A gate for one model, from now on; `None`: there are too many already.
+    fn split(&self, name: &str) -> Option<Arc<Gate>> {
+        let mut models = self.models();
+        if models.len() >= MOST_MODELS && !models.contains_key(name) {
+            models.retain(|_, gate| !gate.look().idle);
+            if models.len() >= MOST_MODELS {
+                return None;
+            }
+        }
+        self.split.store(true, Ordering::Relaxed);
+        Some(models.entry(name.to_owned()).or_insert_with(|| Arc::new(Gate::new(Store::local()))).clone())
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        std::iter::once(self.all.look()).chain(self.models().values().map(|gate| gate.look())).collect()
+    }
+
+    fn idle(&self) -> bool {
+        self.looks().iter().all(|look| look.idle)
+    }
+
+    fn models(&self) -> MutexGuard<'_, HashMap<String, Arc<Gate>>> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Passage {
+    /// Take in what came of the request. `model`: the one that a limit was told to be of. `true`: the circuit opened.
+    pub fn learn(&mut self, lesson: &Lesson, model: Option<&str>) -> bool {
+        let Some(name) = model.filter(|_| lesson.signal == Signal::Limited) else {
+            let opened = self.all.learn(lesson);
+            if let Some(model) = &mut self.model {
+                model.learn(lesson);
+            }
+            return opened;
+        };
+        match &mut self.model {
+            Some(model) => drop(model.learn(lesson)),
+            None => {
+                if let Some(gate) = self.gates.split(name) {
+                    gate.limited(lesson.close_for);
+                }
+            }
+        }
+        self.all.learn(&Lesson { signal: Signal::Nothing, close_for: None, ..*lesson })
+    }
+
+    /// The request really used so many tokens.
+    pub fn settle(&mut self, tokens: u64) {
+        self.all.settle(tokens);
+    }
+}
+
+/// How long a client that is sent away should stay away, where nothing is known: a second.
+pub fn retry_after(refused: Refused) -> Duration {
+    let (Refused::Full(wait) | Refused::TooLate(wait) | Refused::Open(wait)) = refused;
+    wait.max(Duration::from_secs(1))
+}

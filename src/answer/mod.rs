@@ -254,6 +254,15 @@ impl Answer {
         }
     }
 
+    /// What is in hand of the body holds this word.
+    pub fn names(&self, word: &str) -> bool {
+        let raw = self.bytes();
+        let (plain, _) = self.plain(&raw);
+        let told = self.watch.as_ref().and_then(|watch| watch.error()).map(|error| &*error.data);
+        let holds = |bytes: &[u8]| memchr::memmem::find(bytes, word.as_bytes()).is_some();
+        !word.is_empty() && (told.is_some_and(holds) || plain.is_some_and(|plain| holds(&plain)))
+    }
+
     /// The body is a stream of events.
     pub fn is_stream(&self) -> bool {
         media(&self.headers) == Media::Stream

@@ -1,17 +1,20 @@
 //! The retry loop: send, judge, count, decide; until there is an answer to pass on.
 
+mod settle;
 mod story;
+mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::admission::Passage;
 use crate::admission::bucket::Token;
-use crate::admission::memory::Remembered;
 use crate::answer::{Answer, Cost, Reading};
 use crate::call::Call;
 use crate::clock::after;
+use crate::config;
 use crate::instance::Instance;
 use crate::opening::{Opening, Reply};
 use crate::policy::backoff::Backoff;
@@ -20,7 +23,7 @@ use crate::policy::failure::{Kind, Phase, TransportError};
 use crate::policy::retry::{Decision, Policy, Progress, Settle, decide};
 use crate::policy::safety::Effect;
 use crate::policy::verdict::{Reason, Verdict};
-use crate::reply::{Fault, LocalReply, Outcome};
+use crate::reply::Outcome;
 use crate::upstream::body::Progress as Sending;
 use crate::upstream::pool::Want;
 use crate::upstream::{Outgoing, Unsent};
@@ -29,8 +32,15 @@ use crate::wire::dialect::form;
 /// A call on its way through its attempts.
 pub struct Attempts {
     instance: Arc<Instance>,
+    /// The call as it is sent now: to its own upstream, or to a fallback.
     call: Arc<Call>,
+    /// The call to its own upstream.
+    first: Arc<Call>,
+    /// Fallbacks that were gone over to, or passed over.
+    passed_over: usize,
     policy: Policy,
+    /// Leave to send, from the gate until the answer is over.
+    passage: Option<Passage>,
     /// Looked up at the first failure that asks for it.
     effect: Option<Effect>,
     made: u32,
@@ -39,10 +49,10 @@ pub struct Attempts {
     /// Of these, such as the upstream may have acted on.
     ambiguous: u32,
     want: Want,
-    /// Whether and why the attempt that follows is a retry.
-    because: Option<(Reason, Duration)>,
+    /// Whether and why the attempt that follows is a retry, and since when it waits.
+    because: Option<(Reason, Instant)>,
     /// The last answer that an upstream gave, for when the time is over.
-    in_hand: Option<(Box<Answer>, Verdict)>,
+    in_hand: Option<(Arc<Call>, Box<Answer>, Verdict)>,
     /// Unknown statuses met on the way.
     unknown: Vec<u16>,
     /// What the last answer cost.
@@ -61,25 +71,16 @@ enum Left {
 impl Attempts {
     /// None made yet.
     pub fn new(instance: Arc<Instance>, call: Arc<Call>) -> Self {
-        let retry = &call.route.upstream.config.retry;
-        let policy = Policy {
-            max_attempts: if gave_up_before(&instance, &call) { 1 } else { call.max_attempts },
-            max_wait_hint: retry.max_wait_hint,
-            backoff: Backoff {
-                base: retry.base_delay,
-                max: retry.max_delay,
-                multiplier: retry.multiplier,
-                jitter: retry.jitter,
-            },
-            ambiguous: retry.ambiguous,
-            ambiguous_attempts: retry.ambiguous_attempts,
-            retry_empty: retry.empty,
-        };
+        let max_attempts = if gave_up_before(&instance, &call) { 1 } else { call.max_attempts };
+        let policy = policy(&call.route.upstream.config.retry, max_attempts);
         let want = if call.upgrade { Want::Upgrade } else { Want::Any };
         Attempts {
             instance,
+            first: call.clone(),
             call,
+            passed_over: 0,
             policy,
+            passage: None,
             effect: None,
             made: 0,
             free: 0,
@@ -95,6 +96,12 @@ impl Attempts {
     /// Try until there is something to tell the client. Dropping this ends whatever is under way.
     pub async fn run(mut self) -> Opening {
         loop {
+            if let Err(refused) = self.wait_for_turn().await {
+                if self.fall_back() {
+                    continue;
+                }
+                return self.sent_away(refused);
+            }
             let (left, verdict) = self.attempt().await;
             if let Left::Failure(failure, _) = &left
                 && self.is_stale(failure)
@@ -102,29 +109,21 @@ impl Attempts {
                 self.again_at_once(&verdict);
                 continue;
             }
+            self.learn(&left, &verdict);
             if let Some(reply) = self.call.body_fault() {
                 return self.opening(Reply::Local(reply), Outcome::Rejected, Some(verdict), true);
             }
             if matches!(left, Left::Late(_)) {
                 return self.out_of_time(&verdict);
             }
-            match self.decide(&verdict) {
-                Decision::Settle(why) => return self.settle(left, verdict, why),
-                Decision::Retry { delay } => {
-                    if self.call.is_spent() {
-                        return self.settle_spent(left, verdict);
-                    }
-                    if let Err(why) = self.pause(&verdict, delay).await {
-                        return self.settle(left, verdict, why);
-                    }
-                    self.waste();
-                    // One that is still coming would keep its connection, and there is never a second one.
-                    if let Left::Answer(answer) = left
-                        && answer.rest.is_none()
-                    {
-                        self.in_hand = Some((answer, verdict));
-                    }
-                }
+            let over = match self.decide(&verdict) {
+                Decision::Settle(why) => Some(why),
+                Decision::Retry { .. } if self.call.is_spent() => return self.settle_spent(left, verdict),
+                Decision::Retry { delay } => self.pause(&verdict, delay).await.err(),
+            };
+            match over {
+                Some(why) if !(may_go_elsewhere(why) && self.fall_back()) => return self.settle(left, verdict, why),
+                _ => self.put_aside(left, verdict),
             }
         }
     }
@@ -134,8 +133,8 @@ impl Attempts {
         self.made += 1;
         let upstream = &self.call.route.upstream;
         let metrics = &self.instance.lasting.metrics;
-        if let Some((reason, waited)) = self.because.take() {
-            metrics.retry(&upstream.config.name, reason, waited);
+        if let Some((reason, since)) = self.because.take() {
+            metrics.retry(&upstream.config.name, reason, since.elapsed());
         }
         let left = self.send().await;
         let verdict = match &left {
@@ -218,7 +217,7 @@ impl Attempts {
     fn again_at_once(&mut self, verdict: &Verdict) {
         self.free += 1;
         self.want = if self.call.upgrade { Want::Upgrade } else { Want::Fresh };
-        self.because = Some((verdict.reason, Duration::ZERO));
+        self.because = Some((verdict.reason, Instant::now()));
     }
 
     fn effect(&mut self) -> Effect {
@@ -237,17 +236,28 @@ impl Attempts {
         decide(verdict, &progress, &self.policy)
     }
 
-    /// The answer is thrown away, and what it cost with it.
+    /// The answer is thrown away, and what it cost with it; but it is what the client gets should the time be over.
+    fn put_aside(&mut self, left: Left, verdict: Verdict) {
+        self.waste();
+        // One that is still coming would keep its connection, and there is never a second one.
+        if let Left::Answer(answer) = left
+            && answer.rest.is_none()
+        {
+            self.in_hand = Some((self.call.clone(), answer, verdict));
+        }
+    }
+
     fn waste(&mut self) {
         if let Some(Cost { usage, .. }) = self.cost.take() {
             let name = &self.call.route.upstream.config.name;
-            self.instance.lasting.metrics.retry_tokens(name, usage.input.saturating_add(usage.output));
+            self.instance.lasting.metrics.retry_tokens(name, usage.total());
         }
     }
 
     /// Wait out the delay and take a token. `Err`: that cannot be done in time.
     async fn pause(&mut self, verdict: &Verdict, delay: Duration) -> Result<(), Settle> {
         let start = Instant::now();
+        self.passage = None;
         let lasting = &self.instance.lasting;
         if !lasting.drain.sleep_until(after(start, delay)).await {
             return Err(Settle::Exhausted);
@@ -258,103 +268,8 @@ impl Attempts {
             Token::NotInTime => return Err(Settle::Exhausted),
         }
         self.want = if self.call.upgrade { Want::Upgrade } else { Want::Any };
-        self.because = Some((verdict.reason, start.elapsed()));
+        self.because = Some((verdict.reason, start));
         Ok(())
-    }
-
-    fn settle(self, left: Left, verdict: Verdict, why: Settle) -> Opening {
-        let reply = match left {
-            Left::Answer(answer) => Reply::Upstream(answer),
-            Left::Failure(failure, _) => Reply::Local(self.failed(&failure.error, &verdict, why)),
-            Left::Late(_) => return self.out_of_time(&verdict),
-        };
-        let outcome = match why {
-            Settle::Success => Outcome::Success,
-            Settle::Recoverable if reply.is_good() => Outcome::Success,
-            Settle::Recoverable => Outcome::Terminal,
-            Settle::Terminal | Settle::TooLong | Settle::Ambiguous => Outcome::Terminal,
-            Settle::Exhausted => Outcome::Exhausted,
-            Settle::Deadline => Outcome::Deadline,
-        };
-        let no_retry = match (&reply, outcome) {
-            (_, Outcome::Success) => false,
-            // A failure told inside a 2xx is passed on with the status that it names.
-            (Reply::Upstream(answer), Outcome::Terminal) if answer.status.is_success() => {
-                verdict.named_status.is_some_and(repeated_by_sdks)
-            }
-            (Reply::Upstream(answer), Outcome::Terminal) => repeated_by_sdks(answer.status.as_u16()),
-            _ => true,
-        };
-        self.opening(reply, outcome, Some(verdict), no_retry)
-    }
-
-    /// The failure would pass, but the body was too large to keep: the client, who has it, may try again.
-    fn settle_spent(self, left: Left, verdict: Verdict) -> Opening {
-        let opening = self.settle(left, verdict, Settle::Exhausted);
-        Opening { no_retry: matches!(opening.reply, Reply::Local(_)) && opening.no_retry, ..opening }
-    }
-
-    /// The deadline passed: the answer in hand, or word of it.
-    fn out_of_time(mut self, verdict: &Verdict) -> Opening {
-        let (reply, verdict) = match self.in_hand.take() {
-            Some((answer, verdict)) => (Reply::Upstream(answer), verdict),
-            None => {
-                let unknown_outcome = verdict.ambiguous && self.effect() == Effect::Creates;
-                let message = story::deadline(&self.call, self.made, unknown_outcome);
-                (Reply::Local(LocalReply::new(Fault::DeadlineExceeded, message)), verdict.clone())
-            }
-        };
-        self.opening(reply, Outcome::Deadline, Some(verdict), true)
-    }
-
-    fn failed(&self, error: &TransportError, verdict: &Verdict, why: Settle) -> LocalReply {
-        let fault = match (error.phase, error.kind) {
-            (_, Kind::Timeout) => Fault::UpstreamTimeout,
-            (Phase::Connect, _) => Fault::UpstreamUnreachable,
-            _ => Fault::UpstreamProtocolError,
-        };
-        LocalReply::new(
-            fault,
-            story::failed(&self.call, self.made, error, verdict.ambiguous && why == Settle::Ambiguous),
-        )
-    }
-
-    fn opening(self, reply: Reply, outcome: Outcome, verdict: Option<Verdict>, no_retry: bool) -> Opening {
-        self.remember(&reply, outcome, no_retry);
-        self.count(&reply);
-        Opening { reply, outcome, attempts: self.made, verdict, no_retry }
-    }
-
-    /// Count the tokens of the answer that the client gets.
-    fn count(&self, reply: &Reply) {
-        let metrics = &self.instance.lasting.metrics;
-        let name = &self.call.route.upstream.config.name;
-        match &self.cost {
-            Some(Cost { usage, model }) => metrics.tokens(name, model, usage.input, usage.output, usage.cached),
-            None if self.call.model_call && reply.is_whole() && reply.is_good() => metrics.usage_unknown(name),
-            None => {}
-        }
-    }
-
-    /// Keep what later calls must know of this one.
-    fn remember(&self, reply: &Reply, outcome: Outcome, no_retry: bool) {
-        let lasting: &Arc<_> = &self.instance.lasting;
-        let name = &self.call.route.upstream.config.name;
-        if outcome == Outcome::Success {
-            let past = (!lasting.memory.is_empty()).then(|| lasting.memory.got_past(self.call.fingerprint()));
-            for status in self.unknown.iter().copied().chain(past.into_iter().flatten()) {
-                lasting.metrics.unclassified(name, status, true);
-            }
-            return;
-        }
-        if no_retry && matches!(outcome, Outcome::Exhausted | Outcome::Deadline) {
-            lasting.memory.remember(self.call.fingerprint(), Remembered::GaveUp);
-        }
-        if let Reply::Upstream(answer) = reply
-            && self.unknown.contains(&answer.status.as_u16())
-        {
-            lasting.memory.remember(self.call.fingerprint(), Remembered::Unclassified(answer.status.as_u16()));
-        }
     }
 }
 
@@ -374,15 +289,31 @@ impl Left {
     }
 }
 
+fn policy(retry: &config::Retry, max_attempts: u32) -> Policy {
+    Policy {
+        max_attempts,
+        max_wait_hint: retry.max_wait_hint,
+        backoff: Backoff {
+            base: retry.base_delay,
+            max: retry.max_delay,
+            multiplier: retry.multiplier,
+            jitter: retry.jitter,
+        },
+        ambiguous: retry.ambiguous,
+        ambiguous_attempts: retry.ambiguous_attempts,
+        retry_empty: retry.empty,
+    }
+}
+
+/// The call is not over as long as another upstream may answer it.
+fn may_go_elsewhere(why: Settle) -> bool {
+    matches!(why, Settle::Exhausted | Settle::TooLong | Settle::Deadline)
+}
+
 /// The client repeats a call that it was told not to repeat: it gets one attempt, not all of them again.
 fn gave_up_before(instance: &Instance, call: &Call) -> bool {
     let memory = &instance.lasting.memory;
     call.repeats || !memory.is_empty() && memory.gave_up(call.fingerprint())
-}
-
-/// Statuses that the SDKs would repeat on their own.
-fn repeated_by_sdks(status: u16) -> bool {
-    matches!(status, 408 | 409 | 429) || status >= 500
 }
 
 fn late(sent: bool) -> TransportError {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::admission::gate::Refused;
 use crate::call::Call;
 use crate::policy::failure::{Kind, Phase, TransportError};
 
@@ -29,6 +30,24 @@ pub fn deadline(call: &Call, attempts: u32, unknown_outcome: bool) -> String {
     );
     message.push_str(if unknown_outcome { UNKNOWN } else { ". Raise the deadline or the client's timeout" });
     message
+}
+
+/// The message of an error for a call that was not let through.
+pub fn sent_away(call: &Call, attempts: u32, refused: Refused) -> String {
+    let name = &call.route.upstream.config.name;
+    let why = match refused {
+        Refused::Full(_) => format!("too many requests wait for upstream {name} (admission.queue)"),
+        Refused::TooLate(_) => {
+            format!(
+                "upstream {name} takes no request in time: its limits (admission, or the wait it asked for) end after this request's deadline"
+            )
+        }
+        Refused::Open(_) => format!(
+            "the circuit breaker of upstream {name} is open: it failed too often of late (breaker), and is left alone for a while"
+        ),
+    };
+    let tried = if attempts == 0 { "nothing was sent".to_owned() } else { tried(call, attempts) };
+    format!("{why}; {tried}. Come back after the Retry-After")
 }
 
 /// Told of a request that may have created something: it is not repeated.

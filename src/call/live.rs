@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{broken, stopped, too_large};
+use super::body::{broken, stopped, too_large};
 use crate::reply::LocalReply;
 use crate::upstream::body::BodyError;
 

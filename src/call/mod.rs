@@ -1,35 +1,37 @@
 //! A client request, read as far as it must be before it can be sent.
 
+mod aim;
+mod body;
 mod live;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::uri::PathAndQuery;
 use http::{Extensions, Method, Version};
-use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
-use tokio::time::{Instant, timeout};
+use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use crate::admission::memory::Fingerprint;
 use crate::answer::Holding;
 use crate::clock::after;
 use crate::config::{self, Config, StreamMode};
 use crate::policy::safety::{self, Effect};
-use crate::reply::{Fault, LocalReply};
+use crate::reply::LocalReply;
 use crate::route::Route;
-use crate::upstream::body::{LiveBody, Progress, SendBody};
+use crate::upstream::Upstream;
+use crate::upstream::body::{Progress, SendBody};
+use crate::wire::client::Priority;
 use crate::wire::dialect::stream::Watch;
-use crate::wire::dialect::{credential, form};
+use crate::wire::dialect::{asked, credential, form};
 use crate::wire::headers::Media;
 use crate::wire::{client, encoding, hop};
-use live::Capped;
+use aim::{Aimed, Original, Trust, aim};
+pub use body::CallBody;
+use body::lock;
 
-/// A client that sends no byte of its request body for so long is let go: 408.
-const CLIENT_IDLE: Duration = Duration::from_secs(60);
 /// As much of a request body as is decoded to look for a field in it.
 const LOOK_LIMIT: usize = 32 * 1024 * 1024;
 
@@ -37,6 +39,7 @@ const LOOK_LIMIT: usize = 32 * 1024 * 1024;
 const SHIELD_BEAT: Duration = Duration::from_secs(15);
 
 /// One client request on its way.
+#[derive(Clone)]
 pub struct Call {
     /// For logs and the client.
     pub id: String,
@@ -70,26 +73,15 @@ pub struct Call {
     pub http11: bool,
     /// The client was seen to take it.
     pub takes_interim: bool,
+    /// What goes before what, where there is a line.
+    pub priority: Priority,
+    /// The run that it belongs to, or the key that its client showed: one flow of calls, which takes turns with others.
+    pub flow: Vec<u8>,
     /// The client's credential, digested with the rest: calls of different credentials never meet.
     credential: Vec<u8>,
-}
-
-/// A request body.
-pub enum CallBody {
-    /// In memory: it can be sent again.
-    Whole {
-        /// The pieces, as they came.
-        frames: Arc<[Bytes]>,
-        /// The trailers, if there were any.
-        trailers: Option<HeaderMap>,
-    },
-    /// Larger than `server.replay_body`: sent as it comes, once.
-    Live {
-        /// The body; `None` when an attempt has taken it.
-        slot: Arc<Mutex<Option<LiveBody>>>,
-        /// The reply for a client whose body failed on the way.
-        fault: Arc<OnceLock<LocalReply>>,
-    },
+    /// The request as it came, kept where there are fallbacks.
+    original: Option<Arc<Original>>,
+    model: OnceLock<Option<String>>,
 }
 
 impl Call {
@@ -105,15 +97,15 @@ impl Call {
         config: &Config,
     ) -> Result<Call, LocalReply> {
         let arrived = Instant::now();
-        let body = read_body(&parts.headers, body, &config.server).await.map_err(unsent)?;
-        let upstream = &route.upstream.config;
-        let target = target(upstream, route.target);
-        let route = Route { target, ..route };
+        let body = body::read(&parts.headers, body, &config.server).await.map_err(body::unsent)?;
+        let credential = presented(&parts);
+        let flow = client::run(&parts.headers).or(client::key(&parts.headers)).unwrap_or(&credential).to_vec();
+        let original = (route.rest.is_some())
+            .then(|| Arc::new(Original { headers: parts.headers.clone(), version: parts.version, body: body.clone() }));
+        let Aimed { route, headers, body } = aim(&parts.headers, parts.version, body, route, Trust::Meant);
         let settings = &route.upstream.config;
         let (retry, stream) = (&settings.retry, settings.stream);
         let shield = client::shield(&parts.headers).unwrap_or(stream.mode == StreamMode::Shield);
-        let credential =
-            credential::presented(&parts.headers, parts.uri.query()).map(<[u8]>::to_vec).unwrap_or_default();
         let mut call = Call {
             id,
             arrived,
@@ -126,23 +118,68 @@ impl Call {
             repeats: client::repeats_itself(&parts.headers),
             http11: parts.version == Version::HTTP_11,
             takes_interim: parts.version == Version::HTTP_11 && client::takes_interim(&parts.headers),
-            headers: outgoing(&parts, &route),
+            priority: client::priority(&parts.headers),
+            flow,
+            headers,
             method: parts.method,
             extensions: parts.extensions,
             route,
             body,
             credential,
+            original,
+            model: OnceLock::new(),
         };
-        if let CallBody::Whole { trailers: Some(trailers), .. } = &call.body {
-            hop::announce_trailers(&mut call.headers, trailers);
-        }
-        let beat = stream.heartbeat.or(shield.then_some(SHIELD_BEAT));
-        call.beat = beat.filter(|_| call.asks_stream());
-        if call.beat.is_some() && call.headers.contains_key(ACCEPT_ENCODING) {
-            // Lines of ours have no place in a compressed stream.
-            call.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        }
+        call.finish_headers();
+        call.beat = stream.heartbeat.or(shield.then_some(SHIELD_BEAT)).filter(|_| call.asks_stream());
+        call.unencoded();
         Ok(call)
+    }
+
+    /// The same call at another upstream; `None`: its body is gone.
+    pub fn towards(&self, upstream: &Arc<Upstream>) -> Option<Call> {
+        let original = self.original.as_ref().filter(|original| !original.body.is_spent())?;
+        let trust = Trust::between(&self.route.upstream.config.base_url, &upstream.config.base_url);
+        let route = self.route.towards(upstream)?;
+        let Aimed { route, headers, body } =
+            aim(&original.headers, original.version, original.body.clone(), route, trust);
+        let mut call = Call { route, headers, body, model: OnceLock::new(), original: None, ..self.clone() };
+        call.finish_headers();
+        call.unencoded();
+        Some(call)
+    }
+
+    fn finish_headers(&mut self) {
+        if let CallBody::Whole { trailers: Some(trailers), .. } = &self.body {
+            hop::announce_trailers(&mut self.headers, trailers);
+        }
+    }
+
+    /// Lines of ours have no place in a compressed stream.
+    fn unencoded(&mut self) {
+        if self.beat.is_some() && self.headers.contains_key(ACCEPT_ENCODING) {
+            self.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+    }
+
+    /// The model that it asks for, as far as that can be told.
+    pub fn model(&self) -> Option<&str> {
+        let read = || asked::model(self.route.target.path(), || self.decoded().map(Cow::Owned));
+        self.model.get_or_init(read).as_deref()
+    }
+
+    /// The tokens that it will cost, as an estimate: a quarter of the body's bytes, and the whole answer that it allows.
+    pub fn tokens(&self) -> f64 {
+        let declared = || self.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        let body = self.decoded();
+        let size = body.as_ref().map_or_else(|| declared().unwrap_or(0), |body| body.len() as u64);
+        let answer = body.and_then(|body| asked::output_limit(&body)).unwrap_or(0);
+        size as f64 / 4.0 + answer as f64
+    }
+
+    /// The credential that the upstream sees: limits are its own. Empty where Backstop puts its one in.
+    pub fn credential(&self) -> &[u8] {
+        let own = self.route.upstream.config.api_key.is_some();
+        if own { &[] } else { &self.credential }
     }
 
     /// The client asked for a stream of events. Its body is looked into for that: not on the way of calls that have no use
@@ -165,7 +202,7 @@ impl Call {
 
     /// The body is gone: no further attempt can be made.
     pub fn is_spent(&self) -> bool {
-        matches!(&self.body, CallBody::Live { slot, .. } if lock(slot).is_none())
+        self.body.is_spent()
     }
 
     /// The reply for a client whose body failed while it was passed on.
@@ -212,95 +249,6 @@ fn allowance(retry: &config::Retry, headers: &HeaderMap) -> Duration {
     patience.map_or(allowed, |patience| allowed.min(client::answer_within(patience)))
 }
 
-/// The target; what a client presented to Backstop as `key` stays here where Backstop puts the credential in.
-fn target(upstream: &config::Upstream, target: PathAndQuery) -> PathAndQuery {
-    if upstream.api_key.is_none() {
-        return target;
-    }
-    PathAndQuery::try_from(credential::without_key(target.as_str())).unwrap_or(target)
-}
-
-/// The request's headers as they go upstream: `host` first, the client's own, then those that the config puts in.
-fn outgoing(parts: &Parts, route: &Route) -> HeaderMap {
-    let upstream = &route.upstream.config;
-    let chunked = parts.headers.contains_key(TRANSFER_ENCODING);
-    let mut first = HeaderMap::with_capacity(parts.headers.len() + 8);
-    first.insert(HOST, route.upstream.host.clone());
-    let mut sent = hop::end_to_end(first, &parts.headers, |name| {
-        name == HOST
-            || name == EXPECT
-            || name == CONTENT_LENGTH && chunked
-            || name.as_str().starts_with(client::OWN_PREFIX)
-            || upstream.api_key.is_some() && credential::is_credential(name)
-            || upstream.headers.iter().any(|(own, _)| own == name)
-    });
-    // With a credential of its own from the environment, the upstream gets that one and no other.
-    let from_env = upstream.api_key.is_some();
-    for (name, value) in upstream.headers.iter().filter(|(name, _)| !(from_env && credential::is_credential(name))) {
-        sent.append(name.clone(), value.clone());
-    }
-    if let Some(key) = &upstream.api_key {
-        credential::put(route.dialect, &mut sent, key.expose());
-    }
-    if let Some(protocol) = hop::upgrade(&parts.headers).filter(|_| parts.version == Version::HTTP_11) {
-        sent.insert(http::header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        sent.insert(http::header::UPGRADE, protocol.clone());
-    }
-    sent
-}
-
-/// Keep the body in memory up to `replay_body`; stream a larger one; refuse one over `max_body`.
-async fn read_body(headers: &HeaderMap, mut body: Incoming, limits: &config::Server) -> Result<CallBody, LocalReply> {
-    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok()).unwrap_or(0);
-    if declared > limits.max_body {
-        return Err(too_large(limits.max_body));
-    }
-    let mut frames: Vec<Bytes> = Vec::new();
-    let (mut size, mut trailers) = (0_u64, None);
-    while declared <= limits.replay_body && size <= limits.replay_body {
-        if body.is_end_stream() {
-            return Ok(CallBody::Whole { frames: frames.into(), trailers });
-        }
-        let Some(frame) = timeout(CLIENT_IDLE, body.frame()).await.map_err(|_| stopped())? else {
-            return Ok(CallBody::Whole { frames: frames.into(), trailers });
-        };
-        match frame.map_err(|error| broken(&error))?.into_data() {
-            Ok(bytes) => {
-                size += bytes.len() as u64;
-                frames.push(bytes);
-            }
-            Err(frame) => trailers = frame.into_trailers().ok(),
-        }
-    }
-    if size > limits.max_body {
-        return Err(too_large(limits.max_body));
-    }
-    let live = Capped::new(frames, body, limits.max_body, CLIENT_IDLE);
-    let fault = live.fault();
-    Ok(CallBody::Live { slot: Arc::new(Mutex::new(Some(Box::pin(live)))), fault })
-}
-
-/// The reply for a body that failed before any of it was passed on.
-fn unsent(reply: LocalReply) -> LocalReply {
-    LocalReply { message: reply.message + "; nothing was sent upstream", ..reply }
-}
-
-/// The reply to a body over the limit.
-fn too_large(limit: u64) -> LocalReply {
-    let message = format!("the request body is larger than {limit} bytes (server.max_body)");
-    LocalReply::new(Fault::RequestTooLarge, message)
-}
-
-fn stopped() -> LocalReply {
-    let message = format!("no byte of the request body came for {} s", CLIENT_IDLE.as_secs());
-    LocalReply::new(Fault::RequestTimeout, message)
-}
-
-fn broken(error: &hyper::Error) -> LocalReply {
-    let message = format!("the request body could not be read: {error}");
-    LocalReply::new(Fault::BadRequest, message)
-}
-
-fn lock(slot: &Mutex<Option<LiveBody>>) -> std::sync::MutexGuard<'_, Option<LiveBody>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+fn presented(parts: &Parts) -> Vec<u8> {
+    credential::presented(&parts.headers, parts.uri.query()).map(<[u8]>::to_vec).unwrap_or_default()
 }

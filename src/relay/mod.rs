@@ -31,8 +31,9 @@ const ATTEMPTS: HeaderName = HeaderName::from_static("x-backstop-attempts");
 const OUTCOME: HeaderName = HeaderName::from_static("x-backstop-outcome");
 
 /// Send what the call came to.
-pub fn relay(opening: Opening, call: &Call, mut account: Account) -> Response<OutBody> {
-    let (outcome, attempts) = (opening.outcome, opening.attempts);
+pub fn relay(opening: Opening, mut account: Account) -> Response<OutBody> {
+    let (outcome, attempts, call) = (opening.outcome, opening.attempts, &opening.call);
+    account.served_by(&call.route.upstream.config.name, opening.passage);
     let mut response = match opening.reply {
         Reply::Local(local) => local.render(call.route.dialect).map(|bytes| OutBody::held(vec![bytes], None)),
         Reply::Upstream(answer) => {
@@ -50,7 +51,7 @@ pub fn relay(opening: Opening, call: &Call, mut account: Account) -> Response<Ou
 
 /// Send the head of a stream now, and heartbeats until the attempts are over.
 pub fn relay_early(attempts: Trying, beat: Duration, call: Arc<Call>, mut account: Account) -> Response<OutBody> {
-    let waiting = Waiting::new(attempts, beat, call);
+    let waiting = Waiting::new(attempts, beat, &call);
     // Until the attempts say otherwise.
     account.answered(StatusCode::OK.as_u16(), Outcome::ClientGone, 0);
     let mut response = Response::new(OutBody::coming(Vec::new(), None, Rest::Waiting(Box::new(waiting))));

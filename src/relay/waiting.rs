@@ -2,7 +2,6 @@
 //! event. Sending the head early gives up the status; it is done only where `stream.heartbeat` asks for it.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -31,19 +30,22 @@ pub(super) struct Waiting {
     attempts: Trying,
     beat: Duration,
     timer: Pin<Box<Sleep>>,
-    call: Arc<Call>,
+    /// Tells an error as the client's dialect does.
+    teller: Watch,
 }
 
 impl Waiting {
-    pub(super) fn new(attempts: Trying, beat: Duration, call: Arc<Call>) -> Self {
+    pub(super) fn new(attempts: Trying, beat: Duration, call: &Call) -> Self {
+        let teller = Watch::new(call.route.dialect, call.route.target.as_str(), Media::Stream);
         // The first beat goes out with the head: it is what the silence was too long for.
-        Waiting { attempts, beat, timer: Box::pin(sleep(Duration::ZERO)), call }
+        Waiting { attempts, beat, timer: Box::pin(sleep(Duration::ZERO)), teller }
     }
 
     /// `Ok`: a heartbeat. `Err`: the attempts are over, and this is the body from now on.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, account: Option<&mut Account>) -> Poll<Result<Bytes, OutBody>> {
-        if let Poll::Ready(opening) = self.attempts.as_mut().poll(cx) {
+        if let Poll::Ready(mut opening) = self.attempts.as_mut().poll(cx) {
             if let Some(account) = account {
+                account.served_by(&opening.call.route.upstream.config.name, opening.passage.take());
                 account.answered(StatusCode::OK.as_u16(), opening.outcome, opening.attempts);
                 account.streams();
                 if !matches!(&opening.reply, Reply::Upstream(answer) if goes_on_as_stream(answer)) {
@@ -61,10 +63,10 @@ impl Waiting {
 
     /// A stream goes on as one; anything else can only be told as an error event now.
     fn body(&self, opening: Opening) -> OutBody {
-        let teller = Watch::new(self.call.route.dialect, self.call.route.target.as_str(), Media::Stream);
+        let teller = &self.teller;
         let event = match opening.reply {
             Reply::Upstream(answer) if goes_on_as_stream(&answer) => {
-                return from_upstream(*answer, opening.outcome, opening.verdict.as_ref(), &self.call).into_body();
+                return from_upstream(*answer, opening.outcome, opening.verdict.as_ref(), &opening.call).into_body();
             }
             Reply::Upstream(answer) if opening.outcome == Outcome::Success => {
                 tracing::warn!(

@@ -54,6 +54,7 @@ fn lasting() -> io::Result<Lasting> {
         Box::new(move |upstream: &Upstream| Arc::new(Sockets::new(upstream.ca_file.as_deref(), Some(proxies.clone()))));
     Ok(Lasting {
         metrics: Arc::new(Metrics::new().map_err(io::Error::other)?),
+        admission: Default::default(),
         memory: Default::default(),
         clock: Clock::real(),
         drain: Drain::default(),

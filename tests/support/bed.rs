@@ -121,6 +121,7 @@ fn lasting(upstream: &Arc<Upstream>) -> Arc<Lasting> {
     let upstream = upstream.clone();
     Arc::new(Lasting {
         metrics: Arc::new(Metrics::new().expect("metrics")),
+        admission: Default::default(),
         memory: Default::default(),
         clock: Clock::starting_at(SystemTime::UNIX_EPOCH + WALL),
         drain: Drain::default(),

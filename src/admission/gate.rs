@@ -1,0 +1,328 @@
+//! The gate before one upstream, for one credential (or one model of it): who may send now, who waits, who is sent away.
+//!
+//! Without congestion a call passes with two short locks and no wait. Otherwise it stands in a fair line ([`Queue`]), which
+//! one task drives as long as somebody waits: it asks the limits for the next one in line, and sleeps until they allow it.
+//! Leaving the line is dropping the future. Bound of the line: `admission.queue`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::permit::Permit;
+use super::queue::{Entry, Place, Queue};
+use super::store::Store;
+use crate::config;
+use crate::policy::breaker::{self, Breaker, Pass, Sign};
+use crate::policy::limits;
+use crate::policy::pace::Ticket;
+use crate::policy::quota::Quota;
+
+/// A gate.
+pub struct Gate {
+    pub(super) store: Store,
+    state: Mutex<State>,
+    /// Something changed that the driver waits for: a place at the upstream, the circuit, the limits.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    queue: Queue<Waiter>,
+    breaker: Breaker,
+    in_flight: u32,
+    driven: bool,
+    rules: Rules,
+}
+
+/// The config's part.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// The fixed limits, and whether to learn others.
+    pub limits: limits::Settings,
+    /// Requests at the upstream at most.
+    pub max_concurrency: u32,
+    /// Waiting requests at most.
+    pub queue: usize,
+    /// When the circuit opens; `None`: never.
+    pub breaker: Option<breaker::Settings>,
+}
+
+/// A request to be let through.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask {
+    /// Its place in the line.
+    pub place: Place,
+    /// It is of no use after this.
+    pub deadline: Instant,
+    /// Tokens of the model that it will cost, as an estimate.
+    pub tokens: f64,
+    /// It was tried before and has nowhere else to go: it waits while the circuit is open, where a new call is sent away.
+    pub holds: bool,
+}
+
+/// Why a request is sent away, and how long its client should stay away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The line is full.
+    Full(Duration),
+    /// It cannot be let through before its deadline.
+    TooLate(Duration),
+    /// The circuit is open.
+    Open(Duration),
+}
+
+struct Waiter {
+    ask: Ask,
+    answer: oneshot::Sender<Result<Permit, Refused>>,
+}
+
+/// What the driver waits for.
+enum Pause {
+    Until(Instant),
+    Change,
+}
+
+/// How a gate looks from outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Look {
+    /// Requests that wait.
+    pub waiting: usize,
+    /// The learned rate, requests a second.
+    pub rate: Option<f64>,
+    /// What is left of the provider's wait.
+    pub cooldown: Duration,
+    /// The circuit is not closed.
+    pub open: bool,
+    /// Forgetting it would change nothing.
+    pub idle: bool,
+}
+
+impl Rules {
+    /// As the config has them.
+    pub fn of(admission: &config::Admission, breaker: Option<breaker::Settings>) -> Self {
+        let quota = |rate: f64, burst: f64| (rate > 0.0).then_some(Quota { rate, burst });
+        let per_minute = admission.tokens_per_minute as f64;
+        Rules {
+            limits: limits::Settings {
+                adaptive: admission.adaptive,
+                requests: quota(admission.requests_per_second, f64::from(admission.burst.max(1))),
+                tokens: quota(per_minute / 60.0, per_minute),
+            },
+            max_concurrency: admission.max_concurrency,
+            queue: admission.queue,
+            breaker,
+        }
+    }
+
+    /// Those of a gate for one model: what is fixed holds for all models together, before the gate of the credential.
+    pub fn of_model(self) -> Self {
+        let limits = limits::Settings { requests: None, tokens: None, ..self.limits };
+        Rules { limits, max_concurrency: 0, breaker: None, ..self }
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let limits = limits::Settings { adaptive: false, requests: None, tokens: None };
+        Rules { limits, max_concurrency: 0, queue: usize::MAX, breaker: None }
+    }
+}
+
+impl Gate {
+    /// Open, as nothing is known yet.
+    pub fn new(store: Store) -> Self {
+        Gate { store, state: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// Be let through, at once or in turn. Dropping the future leaves the line.
+    ///
+    /// # Errors
+    /// If the line is full, the deadline too near, or the circuit open.
+    pub async fn admit(self: &Arc<Self>, ask: Ask, rules: Rules) -> Result<Permit, Refused> {
+        let (answer, id) = match self.enter(ask, rules)? {
+            Entered::Through(permit) => return Ok(permit),
+            Entered::Waiting(answer, id) => (answer, id),
+        };
+        let _leave = Leave { gate: self, place: ask.place, id };
+        tokio::select! {
+            biased;
+            answer = answer => answer.unwrap_or(Err(Refused::TooLate(Duration::ZERO))),
+            () = sleep_until(ask.deadline) => Err(Refused::TooLate(Duration::ZERO)),
+        }
+    }
+
+    fn enter(self: &Arc<Self>, ask: Ask, rules: Rules) -> Result<Entered, Refused> {
+        let mut state = self.lock();
+        state.rules = rules;
+        let now = self.store.now(|_, now| now);
+        if let Some(left) = state.circuit(now).filter(|_| !ask.holds) {
+            return Err(Refused::Open(left));
+        }
+        if state.queue.is_empty() && !state.driven && state.free_places() > 0 && state.circuit(now).is_none() {
+            let taken = self.store.now(|limits, now| limits.take(now, ask.tokens, &rules.limits));
+            if let Ok(ticket) = taken {
+                return Ok(Entered::Through(self.permit(&mut state, ticket, ask.tokens)));
+            }
+        }
+        let ahead = state.queue.len();
+        let earliest = self.store.now(|limits, now| limits.earliest(now, ahead, &rules.limits).saturating_sub(now));
+        let wait = earliest.max(state.circuit(now).unwrap_or_default());
+        if ahead >= rules.queue {
+            return Err(Refused::Full(wait));
+        }
+        if wait > ask.deadline.saturating_duration_since(Instant::now()) {
+            return Err(Refused::TooLate(wait));
+        }
+        let (tell, answer) = oneshot::channel();
+        let id = state.queue.push(ask.place, Waiter { ask, answer: tell });
+        if !std::mem::replace(&mut state.driven, true) {
+            tokio::spawn(self.clone().drive());
+        }
+        Ok(Entered::Waiting(answer, id))
+    }
+
+    /// Let one after another through until nobody waits.
+    async fn drive(self: Arc<Self>) {
+        while let Some(pause) = self.let_through() {
+            match pause {
+                Pause::Change => self.changed.notified().await,
+                Pause::Until(at) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = self.changed.notified() => {}
+                },
+            }
+        }
+    }
+
+    /// Let through who may go now; `None`: nobody waits any more.
+    fn let_through(self: &Arc<Self>) -> Option<Pause> {
+        loop {
+            let mut state = self.lock();
+            let now = self.store.now(|_, now| now);
+            let circuit = state.circuit(now);
+            if let Some(left) = circuit {
+                let new = state.queue.take_if(|waiter| !waiter.ask.holds);
+                new.into_iter().for_each(|waiter| drop(waiter.answer.send(Err(Refused::Open(left)))));
+            }
+            let Some(next) = state.queue.pop() else {
+                state.driven = false;
+                return None;
+            };
+            let pause = match circuit {
+                Some(left) => Some(Pause::Until(self.store.instant(now.saturating_add(left)))),
+                None => (state.free_places() == 0).then_some(Pause::Change),
+            };
+            if pause.is_some() {
+                state.queue.put_back(next);
+                return pause;
+            }
+            match self.take(&mut state, &next) {
+                Ok(permit) => {
+                    drop(state);
+                    // One who left meanwhile drops the permit, which takes the lock.
+                    drop(next.item.answer.send(Ok(permit)));
+                }
+                Err(at) => {
+                    state.queue.put_back(next);
+                    return Some(Pause::Until(self.store.instant(at)));
+                }
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, state: &mut State, next: &Entry<Waiter>) -> Result<Permit, Duration> {
+        let tokens = next.item.ask.tokens;
+        let settings = state.rules.limits;
+        let ticket = self.store.now(|limits, now| limits.take(now, tokens, &settings))?;
+        Ok(self.permit(state, ticket, tokens))
+    }
+
+    fn permit(self: &Arc<Self>, state: &mut State, ticket: Option<Ticket>, tokens: f64) -> Permit {
+        state.in_flight += 1;
+        let now = self.store.now(|_, now| now);
+        let pass = state.rules.breaker.map(|settings| state.breaker.enter(now, &settings));
+        Permit::new(self.clone(), ticket, pass, tokens)
+    }
+
+    /// Tell the circuit what an attempt showed. `true`: that opened it.
+    pub(super) fn tell_circuit(&self, pass: Pass, sign: Sign) -> bool {
+        let mut state = self.lock();
+        let now = self.store.now(|_, now| now);
+        let Some(settings) = state.rules.breaker else { return false };
+        state.breaker.learn(now, pass, sign, &settings)
+    }
+
+    /// A limit was told of by a request that had passed before this gate was there.
+    pub(super) fn limited(&self, close_for: Option<Duration>) {
+        self.store.now(|limits, now| limits.limited(now, close_for));
+    }
+
+    /// What the limits, the circuit or the places allow has changed.
+    pub(super) fn changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// A request is no longer at the upstream.
+    pub(super) fn leave(&self) {
+        let mut state = self.lock();
+        state.in_flight = state.in_flight.saturating_sub(1);
+        let awaited = state.driven;
+        drop(state);
+        if awaited {
+            self.changed();
+        }
+    }
+
+    /// The limits in force.
+    pub(super) fn settings(&self) -> limits::Settings {
+        self.lock().rules.limits
+    }
+
+    /// How it looks from outside.
+    pub fn look(&self) -> Look {
+        let state = self.lock();
+        let (rate, cooldown, free) =
+            self.store.now(|limits, now| (limits.rate(), limits.cooldown(now), limits.is_free(now)));
+        let open = state.breaker.is_open();
+        let idle = free && !open && state.queue.is_empty() && state.in_flight == 0;
+        Look { waiting: state.queue.len(), rate, cooldown, open, idle }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// How long the circuit is still open.
+    fn circuit(&self, now: Duration) -> Option<Duration> {
+        self.rules.breaker.and(self.breaker.closed_until(now)).map(|until| until.saturating_sub(now))
+    }
+
+    fn free_places(&self) -> u32 {
+        match self.rules.max_concurrency {
+            0 => u32::MAX,
+            most => most.saturating_sub(self.in_flight),
+        }
+    }
+}
+
+enum Entered {
+    Through(Permit),
+    Waiting(oneshot::Receiver<Result<Permit, Refused>>, u64),
+}
+
+/// Leaves the line on drop.
+struct Leave<'a> {
+    gate: &'a Gate,
+    place: Place,
+    id: u64,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.gate.lock().queue.remove(self.place, self.id);
+    }
+}
