@@ -98,6 +98,13 @@ impl Limits {
         }
     }
 
+    /// Keep to a wait that others know of, too. The longest counts.
+    pub fn keep_wait(&mut self, other: &Limits) {
+        if other.cooldown.until > self.cooldown.until {
+            self.cooldown = other.cooldown;
+        }
+    }
+
     /// What is left of a provider's wait.
     pub fn cooldown(&self, now: Duration) -> Duration {
         self.cooldown.end(now).saturating_sub(now)

@@ -38,6 +38,21 @@ impl Used {
         early.saturating_add(seconds((units - quota.burst) / quota.rate))
     }
 
+    /// Units that can be had now.
+    pub fn left(&self, now: Duration, quota: &Quota) -> f64 {
+        quota.burst - self.full_at(now, quota).saturating_sub(now).as_secs_f64() * quota.rate
+    }
+
+    /// Take one unit. `Err`: not before then (later than `now`).
+    pub fn take_one(&mut self, now: Duration, quota: &Quota) -> Result<(), Duration> {
+        let ready = self.ready_at(now, 1.0, quota);
+        if ready > now {
+            return Err(ready);
+        }
+        self.take(now, 1.0, quota);
+        Ok(())
+    }
+
     /// Take `units`, there or not.
     pub fn take(&mut self, now: Duration, units: f64, quota: &Quota) {
         self.full_at = self.full_at(now, quota).max(now).saturating_add(seconds(units / quota.rate));

@@ -11,6 +11,7 @@ pub mod client;
 pub mod logs;
 pub mod memory;
 pub mod process;
+pub mod redis;
 pub mod request;
 pub mod step;
 pub mod tcp;
