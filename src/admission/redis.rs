@@ -1,8 +1,8 @@
 //! The Redis that several Backstops share: one question, one clock, and one task that keeps the connection.
 //!
 //! The question is a compare-and-set, so that several Backstops cannot overwrite each other. No call waits longer for it
-//! than [`PATIENCE`]: the first round trip that fails or is late ends the use of the connection, and everything is decided
-//! here until the task has another one on which Redis answers in time.
+//! than 5 ms: then its gate decides alone. A round trip that fails, or several that are late, end the use of the connection,
+//! and everything is decided here until the task has another one on which Redis answers in time.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,9 @@ use tokio::time::{Instant, sleep, timeout};
 const PATIENCE: Duration = Duration::from_millis(4);
 /// If it was our process that was held up so long, the answer is there and only has to be read.
 const GRACE: Duration = Duration::from_millis(1);
+/// Late answers in a row are put up with for so long: a Redis that forks to save is held up a moment. What was asked is
+/// decided here meanwhile.
+const LATE_FOR: Duration = Duration::from_millis(25);
 /// To connect, to authenticate, and the first answer.
 const CONNECT: Duration = Duration::from_secs(1);
 /// How often Redis is asked whether it is still there while nobody else asks.
@@ -51,6 +54,8 @@ pub struct Redis {
     /// Redis' clock when ours began, in microseconds since 1970.
     began: AtomicU64,
     start: Instant,
+    /// Since when answers are late, in microseconds since `start`; 0: they are not.
+    late_since: AtomicU64,
     lost: Notify,
     fault: Mutex<String>,
 }
@@ -74,6 +79,7 @@ impl Redis {
             connection: ArcSwapOption::empty(),
             began: AtomicU64::new(micros(since_1970)),
             start: Instant::now(),
+            late_since: AtomicU64::new(0),
             lost: Notify::new(),
             fault: Mutex::default(),
         });
@@ -98,24 +104,39 @@ impl Redis {
     pub async fn swap(&self, key: &str, before: &[u8], after: &[u8]) -> Result<Option<Vec<u8>>, Lost> {
         let connection = self.connection.load_full().ok_or(Lost)?;
         let asked = self.ask_in_time(&connection, key, before, after).await;
-        asked.map_err(|fault| self.lose(&connection, fault))
+        asked.map_err(|fault| {
+            if fault.is_some() || self.is_late() {
+                self.lose(&connection, told(fault));
+            }
+            Lost
+        })
     }
 
+    /// One more answer was late. `true`: that is enough.
+    fn is_late(&self) -> bool {
+        let now = micros(self.start.elapsed()).max(1);
+        match self.late_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => false,
+            Err(since) => now.saturating_sub(since) >= micros(LATE_FOR),
+        }
+    }
+
+    /// `Err`: the fault; `None`: the answer is late.
     async fn ask_in_time(
         &self,
         connection: &MultiplexedConnection,
         key: &str,
         before: &[u8],
         after: &[u8],
-    ) -> Result<Option<Vec<u8>>, String> {
+    ) -> Result<Option<Vec<u8>>, Option<String>> {
         let mut ask = pin!(self.ask(connection, key, before, after, FORGET_AFTER));
         let mut answer = timeout(PATIENCE, &mut ask).await;
         if answer.is_err() {
             answer = timeout(GRACE, &mut ask).await;
         }
         match answer {
-            Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {} ms", (PATIENCE + GRACE).as_millis())),
+            Ok(answer) => answer.map_err(|error| Some(error.to_string())),
+            Err(_) => Err(None),
         }
     }
 
@@ -132,20 +153,20 @@ impl Redis {
         let sent = self.start.elapsed();
         let answer = command.query_async(&mut connection.clone()).await?;
         let (seconds, part, held): (u64, u64, Option<Vec<u8>>) = answer;
-        let told = seconds.saturating_mul(1_000_000).saturating_add(part);
+        let theirs = seconds.saturating_mul(1_000_000).saturating_add(part);
         let middle = (sent + self.start.elapsed()) / 2;
-        self.began.store(told.saturating_sub(micros(middle)), Ordering::Relaxed);
+        self.late_since.store(0, Ordering::Relaxed);
+        self.began.store(theirs.saturating_sub(micros(middle)), Ordering::Relaxed);
         Ok(held)
     }
 
-    fn lose(&self, connection: &Arc<MultiplexedConnection>, fault: String) -> Lost {
+    fn lose(&self, connection: &Arc<MultiplexedConnection>, fault: String) {
         let current = self.connection.load();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             self.connection.store(None);
             *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
             self.lost.notify_one();
         }
-        Lost
     }
 
     /// Make a connection on which Redis answers in time.
@@ -160,7 +181,7 @@ impl Redis {
             Ok(open) => open.map_err(|error| error.to_string())?,
             Err(_) => return Err(format!("no answer within {} s", CONNECT.as_secs())),
         };
-        self.ask_in_time(&connection, PROBE, b"", b"").await?;
+        self.ask_in_time(&connection, PROBE, b"", b"").await.map_err(told)?;
         self.connection.store(Some(Arc::new(connection)));
         Ok(())
     }
@@ -238,6 +259,11 @@ impl Keeper {
             tracing::info!(redis = redis.address, "limits are shared through Redis");
         }
     }
+}
+
+/// A fault, or that an answer was late.
+fn told(fault: Option<String>) -> String {
+    fault.unwrap_or_else(|| format!("no answer within {} ms", (PATIENCE + GRACE).as_millis()))
 }
 
 fn micros(time: Duration) -> u64 {
