@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use backstop::admission::redis::Redis;
+use backstop::admission::store::Store;
+use backstop::policy::quota::{Quota, Used};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::logs::Logs;
@@ -157,6 +160,34 @@ async fn the_retry_bucket_is_that_of_both() {
         bed.call(&keyed("k")).await;
     }
     assert_eq!((one.upstream.count(), two.upstream.count()), (5, 3), "6 tokens for both");
+}
+
+#[tokio::test]
+async fn no_change_is_lost_where_several_write_at_once() {
+    const EACH: u32 = 300;
+    let Some(server) = RedisServer::start() else { return };
+    let quota = Quota { rate: 0.001, burst: 10_000.0 };
+    let mut writers = Vec::new();
+    for _ in 0..3 {
+        let url = format!("redis://127.0.0.1:{}", server.port);
+        let redis = Redis::open(&url, std::time::SystemTime::now()).unwrap();
+        until("Redis is up", || redis.is_up()).await;
+        let store = Store::<Used>::shared(redis, "backstop:test".into());
+        writers.push(tokio::spawn(async move {
+            for _ in 0..EACH {
+                store.update(|used, now| used.take(now, 1.0, &quota)).await;
+            }
+            store
+        }));
+    }
+    let mut left = f64::MAX;
+    for writer in writers {
+        let store = writer.await.unwrap();
+        left = store.update(|used, now| used.left(now, &quota)).await.min(left);
+    }
+    let taken = quota.burst - left;
+    // What was decided without Redis, on a busy machine, may be missing.
+    assert!((0.95 * f64::from(3 * EACH)..=f64::from(3 * EACH) + 0.5).contains(&taken), "{taken}");
 }
 
 /// Do something that takes its time where it holds nobody up.

@@ -14,9 +14,9 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// One round trip at most: 5 ms with what follows.
+/// One change at most, with all its round trips: 5 ms with what follows.
 const PATIENCE: Duration = Duration::from_millis(4);
 /// If it was our process that was held up so long, the answer is there and only has to be read.
 const GRACE: Duration = Duration::from_millis(1);
@@ -97,13 +97,24 @@ impl Redis {
         Duration::from_micros(self.began.load(Ordering::Relaxed)).saturating_add(self.start.elapsed())
     }
 
+    /// When a change that begins now must have its answer.
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + PATIENCE
+    }
+
     /// Write `after` if Redis holds `before` under this key; otherwise, what it holds. Nothing is written if they are equal.
     ///
     /// # Errors
     /// If Redis does not answer in time; it is not asked again until it does.
-    pub async fn swap(&self, key: &str, before: &[u8], after: &[u8]) -> Result<Option<Vec<u8>>, Lost> {
+    pub async fn swap(
+        &self,
+        key: &str,
+        before: &[u8],
+        after: &[u8],
+        deadline: Instant,
+    ) -> Result<Option<Vec<u8>>, Lost> {
         let connection = self.connection.load_full().ok_or(Lost)?;
-        let asked = self.ask_in_time(&connection, key, before, after).await;
+        let asked = Self::in_time(self.ask(&connection, key, before, after, FORGET_AFTER), deadline).await;
         asked.map_err(|fault| {
             if fault.is_some() || self.is_late() {
                 self.lose(&connection, told(fault));
@@ -122,15 +133,12 @@ impl Redis {
     }
 
     /// `Err`: the fault; `None`: the answer is late.
-    async fn ask_in_time(
-        &self,
-        connection: &MultiplexedConnection,
-        key: &str,
-        before: &[u8],
-        after: &[u8],
+    async fn in_time(
+        ask: impl Future<Output = RedisResult<Option<Vec<u8>>>>,
+        deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Option<String>> {
-        let mut ask = pin!(self.ask(connection, key, before, after, FORGET_AFTER));
-        let mut answer = timeout(PATIENCE, &mut ask).await;
+        let mut ask = pin!(ask);
+        let mut answer = timeout_at(deadline, &mut ask).await;
         if answer.is_err() {
             answer = timeout(GRACE, &mut ask).await;
         }
@@ -181,7 +189,7 @@ impl Redis {
             Ok(open) => open.map_err(|error| error.to_string())?,
             Err(_) => return Err(format!("no answer within {} s", CONNECT.as_secs())),
         };
-        self.ask_in_time(&connection, PROBE, b"", b"").await.map_err(told)?;
+        Self::in_time(self.ask(&connection, PROBE, b"", b"", 1), self.deadline()).await.map_err(told)?;
         self.connection.store(Some(Arc::new(connection)));
         Ok(())
     }
@@ -218,7 +226,7 @@ impl Keeper {
             () = redis.lost.notified() => {}
             () = sleep(LOOK_EVERY) => {
                 // One that was lost meanwhile has left its notice.
-                if redis.swap(PROBE, b"", b"").await.is_ok() {
+                if redis.swap(PROBE, b"", b"", redis.deadline()).await.is_ok() {
                     self.tell_back(redis);
                 }
             }

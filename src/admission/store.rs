@@ -19,8 +19,9 @@ use crate::policy::quota::Used;
 
 /// Time of a store's own: far enough from zero that everything may lie before it.
 pub(super) const BEGINNING: Duration = Duration::from_secs(3600);
-/// So often a change is made again because another Backstop was faster; then it is made on our copy alone.
-const TRIES: usize = 8;
+/// So often at most a change is made again because another Backstop was faster; then, or when the time for it is over, it is made
+/// on our copy alone.
+const TRIES: usize = 32;
 /// Changes told and not written yet, beyond which new ones are forgotten: more than come in while Redis is waited for.
 const MOST_TOLD: usize = 4096;
 
@@ -158,9 +159,10 @@ impl<T: State> Store<T> {
             told.iter().for_each(|earlier| earlier(state, now));
             change(state, now)
         };
+        let deadline = shared.redis.deadline();
         for _ in 0..TRIES {
             let draft = self.draft(&all);
-            match shared.redis.swap(&shared.key, &draft.before, &draft.after).await {
+            match shared.redis.swap(&shared.key, &draft.before, &draft.after, deadline).await {
                 Ok(None) => return self.adopt(draft),
                 Ok(Some(other)) => self.catch_up(other),
                 Err(_) => break,

@@ -163,6 +163,17 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_of_two_waits_is_kept() {
+        let (mut ours, mut theirs) = (Limits::default(), Limits::default());
+        ours.close(NOW, ms(500));
+        theirs.close(NOW, ms(100));
+        theirs.keep_wait(&ours);
+        assert_eq!(theirs.cooldown(NOW), ms(500));
+        theirs.keep_wait(&Limits::default());
+        assert_eq!(theirs.cooldown(NOW), ms(500));
+    }
+
+    #[test]
     fn a_clock_set_back_voids_a_wait() {
         let mut limits = Limits::default();
         limits.close(NOW, ms(60_000));

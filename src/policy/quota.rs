@@ -102,6 +102,14 @@ mod tests {
     }
 
     #[test]
+    fn one_by_one_until_nothing_is_left() {
+        let (mut used, now) = (Used::default(), ms(60_000));
+        let taken = (0..9).filter(|_| used.take_one(now, &QUOTA).is_ok()).count();
+        assert_eq!((taken, used.left(now, &QUOTA), used.left(ms(60_200), &QUOTA)), (5, 0.0, 2.0));
+        assert_eq!(used.take_one(now, &QUOTA), Err(ms(60_100)));
+    }
+
+    #[test]
     fn what_was_not_used_is_given_back() {
         let (mut used, now) = (Used::default(), ms(60_000));
         used.take(now, 5.0, &QUOTA);
