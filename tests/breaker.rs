@@ -121,6 +121,16 @@ async fn calls_under_way_sit_it_out_and_are_told_the_upstreams_last_word_if_they
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_never_got_an_answer_is_told_what_it_met() {
+    let config = "[retry]\nmax_attempts = 9\njitter = \"none\"\n[admission]\nadaptive = false\n\
+        [breaker]\nmin_requests = 2\nopen_for = \"60s\"\n";
+    let bed = Bed::new(config, Step::refuse());
+    let answer = bed.call(&post(CHAT).header("x-backstop-deadline", "30")).await;
+    assert_eq!((answer.status, answer.fault().as_str(), answer.outcome()), (502, "upstream_unreachable", "exhausted"));
+    assert_eq!((answer.attempts(), bed.now()), (2, secs(3)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn off_it_never_opens() {
     let bed =
         Bed::new("[retry]\nmax_attempts = 1\n[admission]\nadaptive = false\n[breaker]\nenabled = false\n", busy());
