@@ -56,7 +56,8 @@ where
     };
     let service = service_fn(|request| {
         let (instance, link) = (current.load_full(), link.clone());
-        async move { Ok::<_, Infallible>(answer(instance, request, &link, local).await) }
+        // On the heap: hyper would keep the room for it as long as the connection lives, and it is large.
+        Box::pin(async move { Ok::<_, Infallible>(answer(instance, request, &link, local).await) })
     });
     let ended = match version {
         Ok(Version::HTTP_2) => {
