@@ -10,7 +10,7 @@ use super::{Micros, SECOND, Ticket};
 const ROW: u64 = 5;
 /// The gap between the first probes, and the least there is.
 const FIRST_GAP: Micros = SECOND / 4;
-/// The longest gap: recovery is noticed that late at worst.
+/// The longest gap: recovery is noticed that late at worst, and a dead upstream gets one request in two seconds.
 const LAST_GAP: Micros = 2 * SECOND;
 /// Sends a second just after trouble where no limit is known; doubles in `RAMP_DOUBLING`.
 const RAMP_START: f64 = 20.0;
@@ -61,20 +61,25 @@ impl Trouble {
         self.failed == 0 && self.hold.is_none() && self.ramp.is_none()
     }
 
-    /// A send with this number wants to go. `Ok(true)`: as a probe, which no pace holds back.
-    pub fn take(&mut self, now: Micros, number: u64) -> Result<bool, Micros> {
-        if let Some(hold) = &mut self.hold {
-            return hold.take(now, number).map(|()| true);
-        }
+    /// Only probes go.
+    pub fn is_holding(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// While only probes go: a send with this number wants to go as one.
+    pub fn probe(&mut self, now: Micros, number: u64) -> Option<Result<(), Micros>> {
+        self.hold.as_mut().map(|hold| hold.take(now, number))
+    }
+
+    /// A send wants to go that is no probe, and that no limit holds back.
+    pub fn take(&mut self, now: Micros) -> Result<(), Micros> {
         if let Some(ramp) = &mut self.ramp {
             ramp.take(now)?;
             ramp.rate *= (ramp.interval() as f64 / SECOND as f64 / RAMP_DOUBLING).exp2().min(2.0);
-            if ramp.rate > RAMP_END {
-                self.ramp = None;
-            }
+            self.ramp = self.ramp.take().filter(|ramp| ramp.rate < RAMP_END);
         }
         self.sent += u64::from(self.failed > 0);
-        Ok(false)
+        Ok(())
     }
 
     /// A send failed.
@@ -134,7 +139,7 @@ impl Hold {
         }
         let gap = self.gap.clamp(FIRST_GAP, LAST_GAP);
         self.next = now.saturating_add(gap);
-        self.gap = (gap + gap / 2).min(LAST_GAP);
+        self.gap = (gap + gap / 4).min(LAST_GAP);
         self.probe = number;
         Ok(())
     }
