@@ -24,6 +24,8 @@ mod fidelity;
 mod framing;
 /// Who may call, and what of a client's own never goes upstream.
 mod gate;
+/// Many agents behind one learned rate in virtual time: what is lost, wasted and waited for, by seeds.
+mod herd_simulation;
 /// How long a provider asks us to wait, from each place where it may say so.
 mod hints;
 /// 102 Processing while a call is held, for clients that take it.
