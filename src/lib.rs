@@ -11,10 +11,13 @@
 //! 2. **Where.** [`route`] finds the upstream, the dialect that the client speaks, and the target as the upstream sees it.
 //! 3. **What.** [`call`] reads the request as far as it must be read: headers that go on, a body kept for repeating (or,
 //!    if it is too large, passed on once as it comes), the deadline (the client's own patience counts), the tries allowed.
-//! 4. **Tries.** [`attempts`] is the loop: send ([`upstream`]), read the [`answer`] as far as it must be seen, judge it
-//!    ([`policy::classify`], pure: evidence in, [`policy::verdict::Verdict`] out), count it, decide
-//!    ([`policy::retry`], pure as well): settle, or wait and try again. A wait is the provider's own word or a jittered
-//!    backoff, and then a token of the global bucket ([`admission::bucket`]).
+//! 4. **Tries.** [`attempts`] is the loop: be let through the gate ([`admission`]: one for each upstream and credential, which
+//!    knows the provider's waits, the learned pace, the fixed limits and the circuit, and lets callers through in a fair
+//!    line), send ([`upstream`]), read the [`answer`] as far as it must be seen, judge it
+//!    ([`policy::classify`], pure: evidence in, [`policy::verdict::Verdict`] out), count it, tell the gate
+//!    ([`policy::lesson`]), decide ([`policy::retry`], pure as well): settle, or wait and try again. A wait is the provider's
+//!    own word or a jittered backoff, and then a token of the global bucket ([`admission::bucket`]). What one upstream cannot
+//!    answer goes over to its fallbacks.
 //! 5. **The commit point** is where the loop ends: an [`opening::Opening`]. Before it everything can be retried and the
 //!    client has seen nothing; after it nothing is. A plain answer is whole by then; a stream is held back until its first
 //!    content (in shield mode to its end), watched by [`wire::dialect::stream::Watch`].
@@ -45,9 +48,10 @@
 //!
 //! - Classify once, in one pure function; retry, metrics, logs and headers read its result.
 //! - No wait without a limit, no buffer without a bound, no map without a size. The owner's doc names the bound.
+//! - Learning happens at the gate, from the one verdict on an attempt, nowhere else. Logs and metrics read; they never act.
 //! - Being dropped is normal. Tasks are spawned in five places only: a connection accepted ([`server`]), a connection
-//!   opened (`upstream::pool`), a tunnel ([`tunnel`]), a gate before which somebody waits (`admission::drive`), the
-//!   connection to Redis ([`admission::redis`]).
+//!   opened (`upstream::pool`), a tunnel ([`tunnel`]), a line before a gate as long as somebody stands in it
+//!   (`admission::drive`), the connection to Redis ([`admission::redis`]).
 //! - Never two live attempts of one call: the old connection is closed before the next try.
 //! - Secrets are a type whose `Debug` hides them; query strings are logged with their values masked; bodies never are.
 //! - The one silent retry is ours, and it is counted: a connection that was closed just as it was used again.

@@ -1,28 +1,6 @@
 //! The global token bucket: retries of all clients together never come faster than it allows.
 
-use futures::join_all;
-
 use crate::support::*;
-
-/// What `futures::future::join_all` does, over tasks.
-mod futures {
-    pub async fn join_all<T: Send + 'static>(work: Vec<impl Future<Output = T> + Send + 'static>) -> Vec<T> {
-        let tasks: Vec<_> = work.into_iter().map(tokio::spawn).collect();
-        let mut done = Vec::new();
-        for task in tasks {
-            done.push(task.await.expect("a task that ends well"));
-        }
-        done
-    }
-}
-
-async fn crowd(bed: &Bed, clients: usize, request: impl Fn(usize) -> Request) -> Vec<Answer> {
-    let calls = (0..clients).map(|n| {
-        let (mut client, request) = (bed.client(), request(n));
-        async move { client.call(&request).await }
-    });
-    join_all(calls.collect()).await
-}
 
 /// A body of its own for each client.
 fn numbered(n: usize) -> Request {
@@ -36,7 +14,7 @@ async fn two_hundred_clients_of_a_dead_upstream_stay_within_the_bucket() {
     // Without the learned pace and the breaker, which would send even less.
     let alone = "[retry]\ndeadline = \"60s\"\n[admission]\nadaptive = false\n[breaker]\nenabled = false\n";
     let bed = Bed::new(alone, busy());
-    let answers = crowd(&bed, 200, numbered).await;
+    let answers = bed.crowd((0..200).map(numbered)).await;
     assert!(answers.iter().all(|answer| answer.status == 503));
     let mut times = bed.upstream.times();
     times.sort();
@@ -55,7 +33,7 @@ async fn two_hundred_clients_of_a_dead_upstream_stay_within_the_bucket() {
 async fn a_call_that_cannot_have_a_token_in_time_gives_the_answer_it_has() {
     let toml = "[retry]\njitter = \"none\"\ndeadline = \"20s\"\n[retry.bucket]\nrate = 0.01\nburst = 1\n";
     let bed = Bed::new(toml, busy());
-    let answers = crowd(&bed, 3, numbered).await;
+    let answers = bed.crowd((0..3).map(numbered)).await;
     assert!(answers.iter().all(|answer| (answer.status, answer.text()) == (503, BUSY_BODY)));
     assert!(answers.iter().all(|answer| answer.no_retry()));
     assert_eq!(bed.upstream.count(), 3 + 1);

@@ -342,3 +342,31 @@ async fn a_stream_that_does_not_say_what_it_is_is_known_by_its_target() {
     let answer = bed.call(&post(family.path)).await;
     assert_eq!((answer.text(), answer.attempts(), answer.whole), (whole.as_str(), 2, true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_without_a_content_type_is_known_by_its_first_bytes() {
+    for family in families() {
+        let (lost, whole) = (family.start.concat(), family.whole.concat());
+        for headers in [&[][..], &[("content-type", "text/plain; charset=utf-8")]] {
+            let steps =
+                [Step::respond(200, headers, lost.clone()).chunked(), Step::respond(200, headers, &whole).chunked()];
+            let bed = Bed::new("", steps.map(|step| step.split_every(3)));
+            let answer = bed.call(&post(family.path)).await;
+            assert_eq!((answer.text(), answer.attempts(), answer.whole), (whole.as_str(), 2, true), "{}", family.path);
+            assert_eq!(bed.metric("backstop_streams_total", &["result=\"complete\""]), 1.0);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn such_a_stream_comes_live() {
+    let events = chat_stream(3);
+    let bed = Bed::new(
+        "",
+        Step::respond(200, &[], "").chunked().write(events[..2].concat()).pause(secs(5)).write(events[2..].concat()),
+    );
+    let mut client = bed.client();
+    client.ask(&post(CHAT).body(ASK_STREAM)).await;
+    let head = client.head().await.expect("a head");
+    assert!(head.head_at < secs(1), "{:?}", head.head_at);
+}

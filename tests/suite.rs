@@ -1,7 +1,11 @@
 //! The integration tests: one binary, a module a promise.
 
+/// What calls share: a provider's wait, learned and fixed limits, a fair line.
+mod admission;
 /// A request that was sent and whose answer was lost: what creates something is not sent twice.
 mod ambiguous;
+/// An upstream that fails all the time is left alone for a while.
+mod breaker;
 /// The global token bucket: retries of all clients together never come faster than it allows.
 mod bucket;
 /// A client that leaves ends whatever is under way for it, at once.
@@ -18,12 +22,18 @@ mod connections;
 mod deadlines;
 /// Stopping: what is in flight ends, what waits longer than that settles at once.
 mod drain;
+/// Other upstreams take over what one cannot answer.
+mod fallbacks;
 /// What goes through goes through unchanged, both ways.
 mod fidelity;
 /// Requests that two parsers could read in two ways are turned away, with all that follows them.
 mod framing;
 /// Who may call, and what of a client's own never goes upstream.
 mod gate;
+/// Herds of agents as people reported them (`tests/fixtures/cases.jsonl`), each under its id.
+mod herd_cases;
+/// Many agents behind one learned rate in virtual time: what is lost, wasted and waited for, by seeds.
+mod herd_simulation;
 /// How long a provider asks us to wait, from each place where it may say so.
 mod hints;
 /// 102 Processing while a call is held, for clients that take it.

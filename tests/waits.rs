@@ -14,8 +14,8 @@ async fn wait_after(toml: &str, first: Step, path: &str) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hint_is_a_floor_and_a_tenth_of_it_at_most_comes_on_top() {
-    for (retry_after, floor, spread) in [("2", ms(2000), ms(200)), ("0.5", ms(500), ms(100)), ("60", secs(60), secs(1))]
+async fn a_hint_is_a_floor_and_a_fifth_of_it_at_most_comes_on_top() {
+    for (retry_after, floor, spread) in [("2", ms(2000), ms(400)), ("0.5", ms(500), ms(100)), ("60", secs(60), secs(1))]
     {
         for _ in 0..20 {
             let wait = wait_after("", limited(retry_after), CHAT).await;

@@ -64,7 +64,7 @@ const JSON: &str = "application/json";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The metrics, with gauges of how things stand now.
-fn metrics(instance: &Instance) -> Vec<u8> {
+pub fn metrics(instance: &Instance) -> Vec<u8> {
     let lasting = &instance.lasting;
     for name in instance.routes.names() {
         lasting.metrics.gates(name, &lasting.admission.look(name));

@@ -3,7 +3,6 @@
 //! A round asks the limits once for as many as may go, so that with Redis many calls cost one round trip and do not compete
 //! with each other.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,11 +90,10 @@ impl Gate {
             state.driven = false;
             return None;
         }
-        let (room, pause) = match circuit {
-            Some(left) => (0, Pause::Until(after(Instant::now(), left))),
-            None => (state.room(), Pause::Change),
+        let (waiters, pause) = match circuit {
+            Some(left) => (Vec::new(), Pause::Until(after(Instant::now(), left))),
+            None => (state.next(self.store.look(|limits, _| limits.is_probing())), Pause::Change),
         };
-        let waiters: Vec<_> = iter::from_fn(|| state.queue.pop()).take(room).collect();
         let pause = if state.queue.is_empty() { Pause::Not } else { pause };
         Some(Batch { waiters, settings: state.rules.limits, pause })
     }

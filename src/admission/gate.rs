@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::drive::BATCH;
 use super::permit::Permit;
-use super::queue::{Place, Queue};
+use super::queue::{Entry, Place, Queue};
 use super::store::{BEGINNING, Store};
 use crate::config;
 use crate::policy::breaker::{self, Breaker, Pass, Sign};
@@ -62,6 +62,8 @@ pub struct Ask {
     pub deadline: Instant,
     /// Tokens of the model that it will cost, as an estimate.
     pub tokens: f64,
+    /// Attempts that were made already.
+    pub tried: u32,
     /// It was tried before and has nowhere else to go: it waits while the circuit is open, where a new call is sent away.
     pub holds: bool,
 }
@@ -261,10 +263,14 @@ impl State {
         }
     }
 
-    /// Requests that may go at once: while it is not known whether the upstream is back, one goes to find out.
-    pub(super) fn room(&self) -> usize {
-        let most = if self.breaker.is_open() { 1 } else { BATCH };
-        most.min(usize::try_from(self.free_places()).unwrap_or(usize::MAX))
+    /// Take the next ones out of the line, as many as may go at once. While it is not known whether the upstream is back, one
+    /// goes to find out, and while the limits let only `probing` ones through, it is the one with the most attempts left.
+    pub(super) fn next(&mut self, probing: bool) -> Vec<Entry<Waiter>> {
+        let most = if self.breaker.is_open() || probing { 1 } else { BATCH };
+        let room = most.min(usize::try_from(self.free_places()).unwrap_or(usize::MAX));
+        let queue = &mut self.queue;
+        let pop = || if probing { queue.pop_least(|waiter| waiter.ask.tried) } else { queue.pop() };
+        std::iter::from_fn(pop).take(room).collect()
     }
 }
 
@@ -282,6 +288,6 @@ struct Leave<'a> {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        self.gate.lock().queue.remove(self.place, self.id);
+        drop(self.gate.lock().queue.take(self.place, self.id));
     }
 }

@@ -1,11 +1,11 @@
 //! The Redis that several Backstops share: one question, one clock, and one task that keeps the connection.
 //!
 //! The question is a compare-and-set, so that several Backstops cannot overwrite each other. No call waits longer for it
-//! than 5 ms: then its gate decides alone. A round trip that fails, or several that are late, end the use of the connection,
-//! and everything is decided here until the task has another one on which Redis answers in time.
+//! than 5 ms: then everything is decided here until the task has got an answer in time, on that connection or, where that
+//! failed or stays silent, on another one.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 const PATIENCE: Duration = Duration::from_millis(4);
 /// If it was our process that was held up so long, the answer is there and only has to be read.
 const GRACE: Duration = Duration::from_millis(1);
-/// Late answers in a row are put up with for so long: a Redis that forks to save is held up a moment. What was asked is
-/// decided here meanwhile.
+/// A connection on which an answer was late is given so long to have one in time: a Redis that forks to save is held up for
+/// a moment.
 const LATE_FOR: Duration = Duration::from_millis(25);
 /// To connect, to authenticate, and the first answer.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -54,9 +54,10 @@ pub struct Redis {
     /// Redis' clock when ours began, in microseconds since 1970.
     began: AtomicU64,
     start: Instant,
-    /// Since when answers are late, in microseconds since `start`; 0: they are not.
-    late_since: AtomicU64,
-    lost: Notify,
+    /// The last answer was late.
+    is_late: AtomicBool,
+    /// It was, or the connection is lost: the task is to see to it.
+    trouble: Notify,
     fault: Mutex<String>,
 }
 
@@ -79,17 +80,22 @@ impl Redis {
             connection: ArcSwapOption::empty(),
             began: AtomicU64::new(micros(since_1970)),
             start: Instant::now(),
-            late_since: AtomicU64::new(0),
-            lost: Notify::new(),
+            is_late: AtomicBool::new(false),
+            trouble: Notify::new(),
             fault: Mutex::default(),
         });
         tokio::spawn(keep(Arc::downgrade(&redis)));
         Ok(redis)
     }
 
-    /// It answers.
+    /// There is a connection.
     pub fn is_up(&self) -> bool {
         self.connection.load().is_some()
+    }
+
+    /// It may be asked: the last answer came in time.
+    pub fn is_prompt(&self) -> bool {
+        self.is_up() && !self.is_late.load(Ordering::Relaxed)
     }
 
     /// Redis' time, as we count it on from its last answer: since 1970.
@@ -116,19 +122,28 @@ impl Redis {
         let connection = self.connection.load_full().ok_or(Lost)?;
         let asked = Self::in_time(self.ask(&connection, key, before, after, FORGET_AFTER), deadline).await;
         asked.map_err(|fault| {
-            if fault.is_some() || self.is_late() {
+            if fault.is_some() {
                 self.lose(&connection, told(fault));
+            } else {
+                self.is_late.store(true, Ordering::Relaxed);
+                self.trouble.notify_one();
             }
             Lost
         })
     }
 
-    /// One more answer was late. `true`: that is enough.
-    fn is_late(&self) -> bool {
-        let now = micros(self.start.elapsed()).max(1);
-        match self.late_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => false,
-            Err(since) => now.saturating_sub(since) >= micros(LATE_FOR),
+    /// After a late answer: have one in time, or give the connection up.
+    async fn wait_out(&self) {
+        let end = Instant::now() + LATE_FOR;
+        while let Some(connection) = self.connection.load_full()
+            && self.is_late.load(Ordering::Relaxed)
+        {
+            let asked = Self::in_time(self.ask(&connection, PROBE, b"", b"", 1), self.deadline()).await;
+            if let Err(fault) = asked
+                && (fault.is_some() || Instant::now() >= end)
+            {
+                self.lose(&connection, told(fault));
+            }
         }
     }
 
@@ -163,7 +178,7 @@ impl Redis {
         let (seconds, part, held): (u64, u64, Option<Vec<u8>>) = answer;
         let theirs = seconds.saturating_mul(1_000_000).saturating_add(part);
         let middle = (sent + self.start.elapsed()) / 2;
-        self.late_since.store(0, Ordering::Relaxed);
+        self.is_late.store(false, Ordering::Relaxed);
         self.began.store(theirs.saturating_sub(micros(middle)), Ordering::Relaxed);
         Ok(held)
     }
@@ -173,7 +188,7 @@ impl Redis {
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             self.connection.store(None);
             *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
-            self.lost.notify_one();
+            self.trouble.notify_one();
         }
     }
 
@@ -223,9 +238,8 @@ impl Keeper {
             return self.connected(redis, redis.connect().await);
         };
         tokio::select! {
-            () = redis.lost.notified() => {}
+            () = redis.trouble.notified() => redis.wait_out().await,
             () = sleep(LOOK_EVERY) => {
-                // One that was lost meanwhile has left its notice.
                 if redis.swap(PROBE, b"", b"", redis.deadline()).await.is_ok() {
                     self.tell_back(redis);
                 }

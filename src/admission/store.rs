@@ -95,7 +95,7 @@ impl<T: State> Store<T> {
     }
 
     fn redis(&self) -> Option<&Shared> {
-        self.shared.as_ref().filter(|shared| shared.redis.is_up())
+        self.shared.as_ref().filter(|shared| shared.redis.is_prompt())
     }
 
     /// The store's time.

@@ -50,6 +50,8 @@ pub struct Answer {
     pub rest: Option<ResponseBody>,
     /// It is passed on without a look at its body.
     pub live: bool,
+    /// It begins as a stream of events does, though its content type does not say so.
+    pub events: bool,
     /// A stream is watched as it passes.
     pub watch: Option<Box<Watch>>,
     /// It was to be held to its end, so that nothing of it has been shown.
@@ -101,6 +103,7 @@ impl Answer {
             trailers: None,
             rest: Some(body),
             live,
+            events: false,
             watch: None,
             shielded: how.holding.whole,
             at,
@@ -108,7 +111,10 @@ impl Answer {
         if answer.status == StatusCode::SWITCHING_PROTOCOLS {
             return if how.upgrade { Ok(answer) } else { Err((unasked(), None)) };
         }
-        if !live {
+        if !live || how.streaming {
+            answer.sniff(how).await.map_err(|error| (error, None))?;
+        }
+        if !answer.live {
             answer.fill(how).await.map_err(|error| (error, None))?;
             return Ok(answer);
         }
@@ -121,6 +127,25 @@ impl Answer {
             answer.begin(how).await.map_err(|error| (error, None))?;
         }
         Ok(answer)
+    }
+
+    /// What has no content type, or one of plain text, may be a stream all the same: its first bytes show it.
+    async fn sniff(&mut self, how: Reading<'_>) -> Result<(), TransportError> {
+        let unsaid = matches!(media(&self.headers), Media::Unstated | Media::Text) && !encoding::encoded(&self.headers);
+        if !unsaid || !how.model_call || !self.status.is_success() {
+            return Ok(());
+        }
+        let shown = loop {
+            match form::begins_as_events(&self.bytes()) {
+                Some(shown) => break shown,
+                None if self.rest.as_ref().is_none_or(Body::is_end_stream) => break false,
+                None if !self.next(how).await? => break false,
+                None => {}
+            }
+        };
+        self.events = shown;
+        self.live |= shown;
+        Ok(())
     }
 
     /// Read the first piece of what will be passed on unwatched: as long as nothing has come, a failure can be retried. A
@@ -171,7 +196,12 @@ impl Answer {
     fn watch(&self, how: Reading<'_>) -> Option<Box<Watch>> {
         let streams = self.is_stream() || how.streaming;
         let plain = !encoding::encoded(&self.headers);
-        (streams && plain).then(|| Box::new(Watch::new(how.dialect, how.path, media(&self.headers))))
+        let kind = if self.events { Media::Stream } else { media(&self.headers) };
+        let mut watch = (streams && plain).then(|| Box::new(Watch::new(how.dialect, how.path, kind)))?;
+        for bytes in &self.held {
+            watch.feed(bytes);
+        }
+        Some(watch)
     }
 
     async fn fill(&mut self, how: Reading<'_>) -> Result<(), TransportError> {
@@ -263,9 +293,9 @@ impl Answer {
         !word.is_empty() && (told.is_some_and(holds) || plain.is_some_and(|plain| holds(&plain)))
     }
 
-    /// The body is a stream of events.
+    /// The body is a stream of events, by its content type or by its first bytes.
     pub fn is_stream(&self) -> bool {
-        media(&self.headers) == Media::Stream
+        self.events || media(&self.headers) == Media::Stream
     }
 }
 

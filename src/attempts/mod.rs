@@ -53,6 +53,8 @@ pub struct Attempts {
     because: Option<(Reason, Instant)>,
     /// The last answer that an upstream gave, for when the time is over.
     in_hand: Option<(Arc<Call>, Box<Answer>, Verdict)>,
+    /// The last attempt that failed on the way, for when no other is let through.
+    lost: Option<(TransportError, Verdict)>,
     /// Unknown statuses met on the way.
     unknown: Vec<u16>,
     /// What the last answer cost.
@@ -88,6 +90,7 @@ impl Attempts {
             want,
             because: None,
             in_hand: None,
+            lost: None,
             unknown: Vec::new(),
             cost: None,
         }
@@ -239,11 +242,11 @@ impl Attempts {
     /// The answer is thrown away, and what it cost with it; but it is what the client gets should the time be over.
     fn put_aside(&mut self, left: Left, verdict: Verdict) {
         self.waste();
-        // One that is still coming would keep its connection, and there is never a second one.
-        if let Left::Answer(answer) = left
-            && answer.rest.is_none()
-        {
-            self.in_hand = Some((self.call.clone(), answer, verdict));
+        match left {
+            // One that is still coming would keep its connection, and there is never a second one.
+            Left::Answer(answer) if answer.rest.is_none() => self.in_hand = Some((self.call.clone(), answer, verdict)),
+            Left::Failure(failure, _) => self.lost = Some((failure.error, verdict)),
+            Left::Answer(_) | Left::Late(_) => {}
         }
     }
 

@@ -50,23 +50,26 @@ impl Attempts {
         Opening { no_retry: matches!(opening.reply, Reply::Local(_)) && opening.no_retry, ..opening }
     }
 
-    /// The gate does not let it through, and there is nowhere else to go: the last answer that an upstream gave, or word of it.
+    /// The gate does not let it through, and there is nowhere else to go: the last answer that an upstream gave, the last
+    /// failure, or word of the gate.
     pub(super) fn sent_away(mut self, refused: Refused) -> Opening {
+        if Instant::now() >= self.call.deadline {
+            return self.out_of_time(&classify(Evidence::Failure(&late(false)), &[]));
+        }
         if let Some((call, answer, verdict)) = self.in_hand.take() {
             self.call = call;
             return self.opening(Reply::Upstream(answer), Outcome::Exhausted, Some(verdict), true);
         }
-        if Instant::now() >= self.call.deadline {
-            return self.out_of_time(&classify(Evidence::Failure(&late(false)), &[]));
+        if let Some((error, verdict)) = self.lost.take() {
+            let reply = self.failed(&error, &verdict, Settle::Exhausted);
+            return self.opening(Reply::Local(reply), Outcome::Exhausted, Some(verdict), true);
         }
         let fault = match refused {
             Refused::Full(_) | Refused::TooLate(_) => Fault::QueueFull,
             Refused::Open(_) => Fault::CircuitOpen,
         };
-        let reply =
-            LocalReply::new(fault, story::sent_away(&self.call, self.made, refused)).after(retry_after(refused));
-        let outcome = if self.made == 0 { Outcome::Rejected } else { Outcome::Exhausted };
-        self.opening(Reply::Local(reply), outcome, None, true)
+        let reply = LocalReply::new(fault, story::sent_away(&self.call, refused)).after(retry_after(refused));
+        self.opening(Reply::Local(reply), Outcome::Rejected, None, true)
     }
 
     /// The deadline passed: the answer in hand, or word of it.

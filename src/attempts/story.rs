@@ -33,7 +33,7 @@ pub fn deadline(call: &Call, attempts: u32, unknown_outcome: bool) -> String {
 }
 
 /// The message of an error for a call that was not let through.
-pub fn sent_away(call: &Call, attempts: u32, refused: Refused) -> String {
+pub fn sent_away(call: &Call, refused: Refused) -> String {
     let name = &call.route.upstream.config.name;
     let why = match refused {
         Refused::Full(_) => format!("too many requests wait for upstream {name} (admission.queue)"),
@@ -46,8 +46,7 @@ pub fn sent_away(call: &Call, attempts: u32, refused: Refused) -> String {
             "the circuit breaker of upstream {name} is open: it failed too often of late (breaker), and is left alone for a while"
         ),
     };
-    let tried = if attempts == 0 { "nothing was sent".to_owned() } else { tried(call, attempts) };
-    format!("{why}; {tried}. Come back after the Retry-After")
+    format!("{why}; nothing was sent. Come back after the Retry-After")
 }
 
 /// Told of a request that may have created something: it is not repeated.

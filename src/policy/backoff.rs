@@ -50,14 +50,14 @@ impl Backoff {
     }
 
     /// The delay before retry `n` when the provider may have said how long to wait. Its word is a floor and replaces the
-    /// schedule; up to a tenth of it (at least 100 ms, at most 1 s) comes on top.
+    /// schedule; up to a fifth of it (at least 100 ms, at most 1 s) comes on top.
     pub fn with_hint(&self, hint: Option<Duration>, n: u32, unit: f64) -> Duration {
         let Some(hint) = hint else {
             return self.delay(n, unit);
         };
         let spread = match self.jitter {
             Jitter::None => Duration::ZERO,
-            _ => (hint / 10).clamp(MIN_SPREAD, MAX_SPREAD),
+            _ => (hint / 5).clamp(MIN_SPREAD, MAX_SPREAD),
         };
         hint.saturating_add(scale(spread, unit))
     }
@@ -120,7 +120,7 @@ mod tests {
     fn a_hint_is_a_floor_with_a_little_on_top() {
         let b = backoff(Jitter::Full);
         assert_eq!(b.with_hint(Some(ms(2000)), 5, 0.0), ms(2000));
-        assert_eq!(b.with_hint(Some(ms(2000)), 5, 0.5), ms(2100));
+        assert_eq!(b.with_hint(Some(ms(2000)), 5, 0.5), ms(2200));
         assert_eq!(b.with_hint(Some(ms(50)), 5, 0.5), ms(100));
         assert_eq!(b.with_hint(Some(ms(60_000)), 0, 0.5), ms(60_500));
         assert_eq!(b.with_hint(Some(Duration::MAX), 0, 0.9), Duration::MAX);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use backstop::admin;
 use backstop::admission::Admission;
 use backstop::admission::redis::Redis;
 use backstop::clock::Clock;
@@ -72,6 +73,20 @@ impl Bed {
         self.client().call(request).await
     }
 
+    /// Requests at once, each on a connection of its own; their answers in the same order.
+    pub async fn crowd(&self, requests: impl IntoIterator<Item = Request>) -> Vec<Answer> {
+        let calls = requests.into_iter().map(|request| {
+            let mut client = self.client();
+            tokio::spawn(async move { client.call(&request).await })
+        });
+        let calls: Vec<_> = calls.collect();
+        let mut answers = Vec::new();
+        for call in calls {
+            answers.push(call.await.expect("a client that ends well"));
+        }
+        answers
+    }
+
     /// Send a request on a connection of its own and leave after a while.
     pub async fn leave_after(&self, request: &Request, after: Duration) {
         let mut client = self.client();
@@ -100,8 +115,7 @@ impl Bed {
 
     /// The metrics page.
     pub fn metrics(&self) -> String {
-        let instance = self.instance();
-        String::from_utf8(instance.lasting.metrics.render(instance.bucket.level())).expect("a page of text")
+        String::from_utf8(admin::metrics(&self.instance())).expect("a page of text")
     }
 
     /// The sum of the series of a metric whose labels hold these texts (`class="transient"`).

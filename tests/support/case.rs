@@ -44,6 +44,11 @@ impl Case {
         variants.iter().map(script).collect()
     }
 
+    /// What the item at this place of the script does.
+    pub fn step(&self, item: usize) -> Step {
+        step(&self.0["upstream_script"][item], &|text| text.to_owned())
+    }
+
     /// The body that the item at this place of the script answers with.
     pub fn body(&self, item: usize) -> String {
         body(&self.0["upstream_script"][item])

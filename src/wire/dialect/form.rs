@@ -68,6 +68,18 @@ pub fn beginning(body: &[u8]) -> Beginning {
     }
 }
 
+/// What the beginning of a body shows: that it is a stream of events, that it is none, or (`None`) nothing yet.
+pub fn begins_as_events(body: &[u8]) -> Option<bool> {
+    const FIRST: [&[u8]; 4] = [b"data:", b"event:", b"id:", b"retry:"];
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    // A comment goes first in some streams.
+    if body.first() == Some(&b':') || FIRST.iter().any(|field| body.starts_with(field)) {
+        return Some(true);
+    }
+    let open = body.is_empty() || FIRST.iter().any(|field| field.starts_with(body));
+    (!open).then_some(false)
+}
+
 /// The request's body (JSON, content encoding undone) asks for a stream.
 pub fn asks_stream(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
@@ -125,6 +137,23 @@ mod tests {
             ("[{\"extra\"", Beginning::Element),
         ] {
             assert_eq!(beginning(body.as_bytes()), shown, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_events_shows_too() {
+        for (body, shown) in [
+            ("", None),
+            ("\r\n", None),
+            ("da", None),
+            ("data: {}", Some(true)),
+            ("\u{feff}event:x", Some(true)),
+            (": comment", Some(true)),
+            ("{\"data\":1}", Some(false)),
+            ("date", Some(false)),
+            ("<html>", Some(false)),
+        ] {
+            assert_eq!(begins_as_events(body.as_bytes()), shown, "{body:?}");
         }
     }
 
