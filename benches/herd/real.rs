@@ -1,0 +1,139 @@
+//! The program itself, over sockets and in real time: a provider, Backstops and agents on one machine.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::report::{Report, Row};
+use crate::support::herd::{Door, Figures, HERD, Herd, Provider, World, run};
+use crate::support::process::Process;
+use crate::support::{Upstream, ms, tcp};
+use crate::{System, worlds};
+
+/// Each system in each world; the worlds of one system at the same time, since 20 requests a second are little work.
+pub fn alone() -> Report {
+    let mut report = Report::new("real time, over sockets, one run each; at once: the worlds of one system".into());
+    for system in System::ALL {
+        let herd = Herd { habit: system.habit(), ..HERD };
+        let mut herds = vec![herd];
+        if system == System::Backstop {
+            herds.extend([Herd { spread: ms(0), ..herd }, Herd { companion: true, ..herd }]);
+        }
+        for herd in herds {
+            measure(&mut report, system, herd, |world| async move { once(system, herd, &world, None).await });
+        }
+    }
+    report
+}
+
+/// Two Backstops that share a redis-server, each with half of the agents.
+pub fn two_on_redis() -> io::Result<Report> {
+    let mut report = Report::new("real time, two Backstops on one Redis, one run each".into());
+    for herd in [HERD, Herd { companion: true, ..HERD }] {
+        let redis: Vec<_> = worlds().iter().map(|_| Redis::start()).collect::<io::Result<_>>()?;
+        let Some(redis) = redis.into_iter().collect::<Option<Vec<_>>>() else {
+            eprintln!("redis-server is not installed (Debian: redis-server): left out");
+            return Ok(report);
+        };
+        let urls: Vec<_> = redis.iter().map(Redis::url).collect();
+        if !takes_redis(&urls[0]) {
+            eprintln!("this Backstop does not take `redis.url`: left out");
+            return Ok(report);
+        }
+        let mut urls = urls.into_iter();
+        measure(&mut report, System::Backstop, herd, |world| {
+            let url = urls.next();
+            async move { once(System::Backstop, herd, &world, url.as_deref()).await }
+        });
+    }
+    Ok(report)
+}
+
+/// One row for each world, all of them at the same time.
+fn measure<F, W>(report: &mut Report, system: System, herd: Herd, mut one: F)
+where
+    F: FnMut(World) -> W,
+    W: Future<Output = (Figures, Option<Figures>)> + Send + 'static,
+{
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runs: Vec<_> = worlds().map(|world| runtime.spawn(one(world))).into_iter().collect();
+    for (run, world) in runs.into_iter().zip(worlds()) {
+        let (figures, alone) = runtime.block_on(run).expect("a run that ends well");
+        report.add(Row { system: system.name(), world, herd, runs: vec![figures], alone });
+    }
+}
+
+/// The herd, and if it has an interactive agent, that one alone before it, in front of fresh Backstops.
+async fn once(system: System, herd: Herd, world: &World, redis: Option<&str>) -> (Figures, Option<Figures>) {
+    let alone = match herd.companion {
+        true => Some(fresh(system, Herd { agents: 0, ..herd }, world, None).await),
+        false => None,
+    };
+    (fresh(system, herd, world, redis).await, alone)
+}
+
+async fn fresh(system: System, herd: Herd, world: &World, redis: Option<&str>) -> Figures {
+    let provider = Provider::new(world, herd.seed);
+    let upstream = Upstream::new(provider.script());
+    let address = tcp::listen(&upstream).await;
+    let count = if redis.is_some() { 2 } else { usize::from(system == System::Backstop) };
+    let started: Vec<_> = (0..count).map(|_| Process::logging("info", &config(address, redis), &[])).collect();
+    let places = if count == 0 { vec![address] } else { started.iter().map(|process| process.address).collect() };
+    Figures::of(&run(herd, Arc::new(Door::Tcp(places)), &provider).await, world)
+}
+
+fn config(upstream: SocketAddr, redis: Option<&str>) -> String {
+    let shared = redis.map(|url| format!("[redis]\nurl = \"{url}\"\n")).unwrap_or_default();
+    format!("{shared}[upstreams.openai]\nbase_url = \"http://{upstream}\"\n")
+}
+
+/// `check` finds nothing wrong with a shared Redis.
+fn takes_redis(url: &str) -> bool {
+    let mut check = Command::new(env!("CARGO_BIN_EXE_backstop"));
+    check.args(["check", "--set", &format!("redis.url={url}")]).stdout(Stdio::null()).stderr(Stdio::null());
+    check.status().is_ok_and(|status| status.success())
+}
+
+/// A redis-server that keeps nothing; stopped when dropped.
+struct Redis {
+    child: Child,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Redis {
+    /// `None`: there is no such program.
+    fn start() -> io::Result<Option<Redis>> {
+        let folder = tempfile::tempdir()?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]);
+        let child = match command.arg(folder.path()).stdout(Stdio::null()).spawn() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            child => child?,
+        };
+        let redis = Redis { child, address, _folder: folder };
+        let start = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if start.elapsed() > Duration::from_secs(10) {
+                return Err(io::Error::other("redis-server did not start"));
+            }
+            std::thread::sleep(ms(5));
+        }
+        Ok(Some(redis))
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
