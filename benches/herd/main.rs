@@ -1,10 +1,11 @@
 //! A herd: 200 agents × 5 calls through a limit of 20 requests a second (burst 20) and an outage of 5 s, for Backstop with
 //! its default config, for plain SDKs and for a loop with exponential backoff.
 //!
-//! `cargo bench --bench herd -- [--real | --redis] [--seeds N]`
+//! `cargo bench --bench herd -- [--real | --redis] [--seeds N] [--backstop]`
 //!
 //! Without a flag it runs in virtual time, through the whole proxy, over memory: some seeds a row, medians. `--real` runs
-//! the program against a provider on a socket, in real time; `--redis` two of them that share a redis-server.
+//! the program against a provider on a socket, in real time; `--redis` two of them that share a redis-server. `--backstop`
+//! leaves the others out.
 
 mod real;
 mod report;
@@ -51,29 +52,35 @@ fn worlds() -> [World; 4] {
 fn main() -> io::Result<()> {
     let mut seeds = 9;
     let mut mode = "";
+    let mut systems = &System::ALL[..];
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect(); // cargo's own
     let mut args = args.iter().map(String::as_str);
     while let Some(arg) = args.next() {
         match arg {
             "--real" | "--redis" => mode = if arg == "--real" { "real" } else { "redis" },
+            "--backstop" => systems = &[System::Backstop],
             "--seeds" => seeds = args.next().and_then(|n| n.parse().ok()).unwrap_or(seeds),
-            _ => return Err(io::Error::other(format!("unknown argument {arg}; known: --real, --redis, --seeds N"))),
+            _ => {
+                return Err(io::Error::other(format!(
+                    "unknown argument {arg}; known: --real, --redis, --seeds N, --backstop"
+                )));
+            }
         }
     }
     let report = match mode {
-        "real" => real::alone(),
+        "real" => real::alone(systems),
         "redis" => real::two_on_redis()?,
-        _ => in_virtual_time(seeds),
+        _ => in_virtual_time(seeds, systems),
     };
     print!("{report}");
     Ok(())
 }
 
-fn in_virtual_time(seeds: u64) -> Report {
+fn in_virtual_time(seeds: u64, systems: &[System]) -> Report {
     let mut report = Report::new(format!("virtual time, medians of {seeds} seeds, the worst in brackets"));
     for spread in [HERD.spread, ms(0)] {
         for world in worlds() {
-            for system in System::ALL {
+            for &system in systems {
                 let herd = Herd { spread, habit: system.habit(), ..HERD };
                 let runs = (1..=seeds).map(|seed| once(Herd { seed, ..herd }, system, &world)).collect();
                 report.add(Row { system: system.name(), world: world.clone(), herd, runs, alone: None });
