@@ -46,6 +46,8 @@ mod layering;
 mod limits;
 /// What is counted, under which names and labels.
 mod metrics;
+/// Limits that several Backstops share through a real Redis, and what happens when it is slow, gone or empty.
+mod redis;
 /// A new config without a restart: all of it or nothing.
 mod reload;
 /// A client that repeats a call which was just given up on gets one attempt.

@@ -12,6 +12,7 @@ pub mod herd;
 pub mod logs;
 pub mod memory;
 pub mod process;
+pub mod redis;
 pub mod request;
 pub mod step;
 pub mod tcp;
