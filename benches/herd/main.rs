@@ -69,7 +69,7 @@ fn main() -> io::Result<()> {
     }
     let report = match mode {
         "real" => real::alone(systems),
-        "redis" => real::two_on_redis()?,
+        "redis" => real::two_on_redis(),
         _ => in_virtual_time(seeds, systems),
     };
     print!("{report}");

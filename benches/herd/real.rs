@@ -1,15 +1,13 @@
 //! The program itself, over sockets and in real time: a provider, Backstops and agents on one machine.
 
 use std::future::Future;
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crate::report::{Report, Row};
 use crate::support::herd::{Door, Figures, HERD, Herd, Provider, World, run};
 use crate::support::process::Process;
+use crate::support::redis::RedisServer;
 use crate::support::{Upstream, ms, tcp};
 use crate::{System, worlds};
 
@@ -30,26 +28,20 @@ pub fn alone(systems: &[System]) -> Report {
 }
 
 /// Two Backstops that share a redis-server, each with half of the agents.
-pub fn two_on_redis() -> io::Result<Report> {
+pub fn two_on_redis() -> Report {
     let mut report = Report::new("real time, two Backstops on one Redis, one run each".into());
     for herd in [HERD, Herd { companion: true, ..HERD }] {
-        let redis: Vec<_> = worlds().iter().map(|_| Redis::start()).collect::<io::Result<_>>()?;
-        let Some(redis) = redis.into_iter().collect::<Option<Vec<_>>>() else {
-            eprintln!("redis-server is not installed (Debian: redis-server): left out");
-            return Ok(report);
+        let Some(servers) = worlds().iter().map(|_| RedisServer::start()).collect::<Option<Vec<_>>>() else {
+            eprintln!("(Debian: redis-server)");
+            return report;
         };
-        let urls: Vec<_> = redis.iter().map(Redis::url).collect();
-        if !takes_redis(&urls[0]) {
-            eprintln!("this Backstop does not take `redis.url`: left out");
-            return Ok(report);
-        }
-        let mut urls = urls.into_iter();
+        let mut configs = servers.iter().map(RedisServer::toml);
         measure(&mut report, System::Backstop, herd, |world| {
-            let url = urls.next();
-            async move { once(System::Backstop, herd, &world, url.as_deref()).await }
+            let shared = configs.next();
+            async move { once(System::Backstop, herd, &world, shared.as_deref()).await }
         });
     }
-    Ok(report)
+    report
 }
 
 /// One row for each world, all of them at the same time.
@@ -86,54 +78,5 @@ async fn fresh(system: System, herd: Herd, world: &World, redis: Option<&str>) -
 }
 
 fn config(upstream: SocketAddr, redis: Option<&str>) -> String {
-    let shared = redis.map(|url| format!("[redis]\nurl = \"{url}\"\n")).unwrap_or_default();
-    format!("{shared}[upstreams.openai]\nbase_url = \"http://{upstream}\"\n")
-}
-
-/// `check` finds nothing wrong with a shared Redis.
-fn takes_redis(url: &str) -> bool {
-    let mut check = Command::new(env!("CARGO_BIN_EXE_backstop"));
-    check.args(["check", "--set", &format!("redis.url={url}")]).stdout(Stdio::null()).stderr(Stdio::null());
-    check.status().is_ok_and(|status| status.success())
-}
-
-/// A redis-server that keeps nothing; stopped when dropped.
-struct Redis {
-    child: Child,
-    address: SocketAddr,
-    _folder: tempfile::TempDir,
-}
-
-impl Redis {
-    /// `None`: there is no such program.
-    fn start() -> io::Result<Option<Redis>> {
-        let folder = tempfile::tempdir()?;
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]);
-        let child = match command.arg(folder.path()).stdout(Stdio::null()).spawn() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            child => child?,
-        };
-        let redis = Redis { child, address, _folder: folder };
-        let start = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            if start.elapsed() > Duration::from_secs(10) {
-                return Err(io::Error::other("redis-server did not start"));
-            }
-            std::thread::sleep(ms(5));
-        }
-        Ok(Some(redis))
-    }
-
-    fn url(&self) -> String {
-        format!("redis://{}", self.address)
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    format!("{}[upstreams.openai]\nbase_url = \"http://{upstream}\"\n", redis.unwrap_or_default())
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::support::herd::{Figures, Herd, World, median};
+use crate::support::herd::figures::median;
+use crate::support::herd::{Figures, Herd, World};
 
 /// One system in one world.
 pub struct Row {
@@ -58,9 +59,9 @@ impl fmt::Display for Report {
         writeln!(f, "\n* of the calls that were done: the others never were\n")?;
         writeln!(
             f,
-            "| a 429 | Retry-After | a call of the one, s | alone, s | mean | median | time / optimum | wasted a call |"
+            "| a 429 | Retry-After | a call of the one, s | alone, s | mean | median | its calls lost | time / optimum | wasted a call |"
         )?;
-        writeln!(f, "|---|---|{}", "--:|".repeat(6))?;
+        writeln!(f, "|---|---|{}", "--:|".repeat(7))?;
         for row in alone {
             writeln!(f, "| {} |", row.interactive().join(" | "))?;
         }
@@ -72,8 +73,7 @@ impl Row {
     fn cells(&self) -> Vec<String> {
         let [cost, hint] = self.world_cells();
         let start = if self.herd.spread.is_zero() { "at once" } else { "spread" };
-        let lost = self.median(|run| run.lost);
-        let star = if lost > 0.0 { "*" } else { "" };
+        let star = if self.runs.iter().any(|run| run.lost > 0.0) { "*" } else { "" };
         let count = |value: f64| format!("{value:.0}");
         vec![
             cost,
@@ -81,7 +81,7 @@ impl Row {
             start.into(),
             self.system.into(),
             self.both(|run| run.over_optimum, 3) + star,
-            count(lost),
+            self.both(|run| run.lost, 0),
             count(self.median(|run| run.limited)),
             count(self.median(|run| run.failed)),
             self.both(|run| run.wasted, 3),
@@ -104,6 +104,7 @@ impl Row {
             format!("{alone:.3}"),
             self.both(|run| run.companion / alone, 2),
             self.both(|run| run.companion_p50 / alone_p50, 2),
+            self.both(|run| run.companion_lost, 0),
             self.both(|run| run.over_optimum, 3),
             self.both(|run| run.wasted, 3),
         ]

@@ -23,9 +23,10 @@ pub struct Figures {
     /// Seconds of a call beyond the provider's own latency.
     pub wait_p50: f64,
     pub wait_p99: f64,
-    /// Seconds a call of the interactive agent, on average and in the middle.
+    /// Seconds a call of the interactive agent, on average and in the middle, and how many of its calls failed.
     pub companion: f64,
     pub companion_p50: f64,
+    pub companion_lost: f64,
 }
 
 impl Figures {
@@ -47,6 +48,7 @@ impl Figures {
             wait_p99: percentile(&waits, 0.99),
             companion: companion.iter().sum::<f64>() / companion.len() as f64,
             companion_p50: percentile(&companion, 0.5),
+            companion_lost: run.refused as f64,
         }
     }
 }

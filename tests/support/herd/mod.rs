@@ -4,7 +4,7 @@
 //! time (the bench). What differs is the [`Door`] that the agents go through.
 
 mod agent;
-mod figures;
+pub mod figures;
 mod provider;
 
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 pub use agent::Habit;
-pub use figures::{Figures, median};
+pub use figures::Figures;
 pub use provider::{Provider, Record, World};
 
 use super::{Bed, Client, Upstream, memory, ms, secs};

@@ -157,6 +157,6 @@ impl Provider {
         record.told = record.told.into_iter().chain([now + refusal]).min();
         let step = Step::json(429, LIMITED_BODY).delay(refusal);
         let wait = bucket.missing(world).as_secs_f64().ceil().max(1.0);
-        if world.hints { step.header("retry-after", &wait.to_string()) } else { step }
+        if world.hints { step.header("retry-after", wait.to_string()) } else { step }
     }
 }
