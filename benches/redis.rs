@@ -1,7 +1,7 @@
 //! What sharing limits through a Redis on loopback adds to a call: the wait at the gate, with Redis and without.
 //!
 //! `cargo bench --bench redis`. It starts a redis-server of its own on a free port. Workers ask for leave, tell what came of
-//! it, and pause for 5 ms; with and without Redis by turns.
+//! it, and pause for a millisecond; with and without Redis by turns.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -18,8 +18,8 @@ use backstop::policy::pace::Signal;
 use backstop::wire::client::Priority;
 use tokio::time::{Instant, sleep};
 
-const ROUNDS: usize = 5;
-const ROUND: Duration = Duration::from_secs(1);
+const ROUNDS: usize = 7;
+const ROUND: Duration = Duration::from_secs(2);
 
 struct Server(Child);
 
@@ -110,7 +110,7 @@ async fn measure(
                     waits.push(start.elapsed());
                     passage.learn(&Lesson { signal: Signal::Accepted, ..Lesson::NONE }, None);
                     drop(passage);
-                    sleep(Duration::from_millis(5)).await;
+                    sleep(Duration::from_millis(1)).await;
                 }
                 waits
             })

@@ -30,6 +30,8 @@ mod fidelity;
 mod framing;
 /// Who may call, and what of a client's own never goes upstream.
 mod gate;
+/// Two hundred agents behind one limit, with an outage in the middle: the aims of the bench `herd`.
+mod herd;
 /// Herds of agents as people reported them (`tests/fixtures/cases.jsonl`), each under its id.
 mod herd_cases;
 /// Many agents behind one learned rate in virtual time: what is lost, wasted and waited for, by seeds.

@@ -3,6 +3,7 @@
 //! A round asks the limits once for as many as may go, so that with Redis many calls cost one round trip and do not compete
 //! with each other.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,9 +91,16 @@ impl Gate {
             state.driven = false;
             return None;
         }
-        let (waiters, pause) = match circuit {
-            Some(left) => (Vec::new(), Pause::Until(after(Instant::now(), left))),
-            None => (state.next(self.store.look(|limits, _| limits.is_probing())), Pause::Change),
+        let (room, pause) = match circuit {
+            Some(left) => (0, Pause::Until(after(Instant::now(), left))),
+            None => (state.room(), Pause::Change),
+        };
+        // While only probes go, one at a time, it is the call that can best afford to fail.
+        let probing = state.breaker.is_open() || self.store.look(|limits, _| limits.is_probing());
+        let queue = &mut state.queue;
+        let waiters: Vec<_> = match probing {
+            true => iter::from_fn(|| queue.pop_least(|waiter| waiter.ask.tried)).take(room.min(1)).collect(),
+            false => iter::from_fn(|| queue.pop()).take(room).collect(),
         };
         let pause = if state.queue.is_empty() { Pause::Not } else { pause };
         Some(Batch { waiters, settings: state.rules.limits, pause })

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::drive::BATCH;
 use super::permit::Permit;
-use super::queue::{Entry, Place, Queue};
+use super::queue::{Place, Queue};
 use super::store::{BEGINNING, Store};
 use crate::config;
 use crate::policy::breaker::{self, Breaker, Pass, Sign};
@@ -33,7 +33,7 @@ pub struct Gate {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) queue: Queue<Waiter>,
-    breaker: Breaker,
+    pub(super) breaker: Breaker,
     in_flight: u32,
     /// There is a task that sees to those who wait, and to what the store was told.
     pub(super) driven: bool,
@@ -263,14 +263,10 @@ impl State {
         }
     }
 
-    /// Take the next ones out of the line, as many as may go at once. While it is not known whether the upstream is back, one
-    /// goes to find out, and while the limits let only `probing` ones through, it is the one with the most attempts left.
-    pub(super) fn next(&mut self, probing: bool) -> Vec<Entry<Waiter>> {
-        let most = if self.breaker.is_open() || probing { 1 } else { BATCH };
-        let room = most.min(usize::try_from(self.free_places()).unwrap_or(usize::MAX));
-        let queue = &mut self.queue;
-        let pop = || if probing { queue.pop_least(|waiter| waiter.ask.tried) } else { queue.pop() };
-        std::iter::from_fn(pop).take(room).collect()
+    /// Requests that may go at once: while it is not known whether the upstream is back, one goes to find out.
+    pub(super) fn room(&self) -> usize {
+        let most = if self.breaker.is_open() { 1 } else { BATCH };
+        most.min(usize::try_from(self.free_places()).unwrap_or(usize::MAX))
     }
 }
 
@@ -288,6 +284,6 @@ struct Leave<'a> {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        drop(self.gate.lock().queue.take(self.place, self.id));
+        self.gate.lock().queue.take(self.place, self.id);
     }
 }

@@ -8,6 +8,7 @@ pub mod answers;
 pub mod bed;
 pub mod case;
 pub mod client;
+pub mod herd;
 pub mod logs;
 pub mod memory;
 pub mod process;
@@ -21,6 +22,7 @@ pub mod wire;
 pub use answers::*;
 pub use bed::Bed;
 pub use client::{Answer, Client};
+#[allow(unused_imports)] // a bench uses few of these
 pub use request::{Request, delete, get, head, post};
 pub use step::Step;
 pub use upstream::{Script, Upstream};
