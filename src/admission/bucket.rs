@@ -1,24 +1,34 @@
 //! The global token bucket: every retry of every client takes one token, so that a thousand agents cannot stampede.
 //!
-//! Waiters stand in line, which is fair, wakes one at a time, and asks Redis (where there is one) for one token at a time.
-//! Bound of the line: `server.max_connections`.
+//! governor keeps the count (GCRA). Its own waiting ignores tokio's clock, so we ask, and sleep ourselves; waiters stand
+//! in line, which is fair and wakes one at a time. With a Redis a token of the bucket in there is needed as well, so that all
+//! Backstops together stay within it; without, this one still does. Bound of the line: `server.max_connections`.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout_at};
+use governor::clock::Clock;
+use governor::middleware::StateInformationMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::store::Store;
 use crate::config;
-use crate::policy::quota::{Quota, Used};
+use crate::policy::quota::{Quota as Shared, Used};
 
 /// The bucket.
 pub struct RetryBucket {
     settings: config::RetryBucket,
-    quota: Quota,
-    store: Store<Used>,
+    limiter: RateLimiter<NotKeyed, InMemoryState, TokioClock, StateInformationMiddleware>,
+    /// The bucket of all Backstops together.
+    shared: Option<(Store<Used>, Shared)>,
     line: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
+    /// Tokens that were left after the last one was taken, and when that was.
+    last: std::sync::Mutex<(f64, Instant)>,
 }
 
 /// How a token was got.
@@ -33,10 +43,22 @@ pub enum Token {
 }
 
 impl RetryBucket {
-    /// A bucket, as full as the store says.
-    pub fn new(settings: config::RetryBucket, store: Store<Used>) -> Self {
-        let quota = Quota { rate: settings.rate.max(1e-6), burst: f64::from(settings.burst.max(1)) };
-        RetryBucket { settings, quota, store, line: tokio::sync::Mutex::default(), waiting: AtomicUsize::new(0) }
+    /// A full bucket. `shared`: where its share of all Backstops' bucket is kept.
+    pub fn new(settings: config::RetryBucket, shared: Option<Store<Used>>) -> Self {
+        let burst = NonZeroU32::new(settings.burst).unwrap_or(NonZeroU32::MIN);
+        let period = Duration::from_secs_f64(1.0 / settings.rate.max(1e-6)).max(Duration::from_nanos(1));
+        let quota = Quota::with_period(period).unwrap_or(Quota::per_second(NonZeroU32::MIN)).allow_burst(burst);
+        let limiter = RateLimiter::direct_with_clock(quota, TokioClock(Instant::now()))
+            .with_middleware::<StateInformationMiddleware>();
+        let all = Shared { rate: settings.rate.max(1e-6), burst: f64::from(settings.burst.max(1)) };
+        RetryBucket {
+            settings,
+            limiter,
+            shared: shared.map(|store| (store, all)),
+            line: tokio::sync::Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            last: std::sync::Mutex::new((f64::from(settings.burst), Instant::now())),
+        }
     }
 
     /// The settings it was made with.
@@ -46,14 +68,13 @@ impl RetryBucket {
 
     /// Take one token, waiting for it until `deadline`. Being dropped while waiting gives the place up.
     pub async fn take(&self, deadline: Instant) -> Token {
-        let is_alone = self.waiting.load(Ordering::Relaxed) == 0;
-        if is_alone && !self.store.must_ask() && self.store.now(|used, now| used.take_one(now, &self.quota)).is_ok() {
+        if self.shared.is_none() && self.waiting.load(Ordering::Relaxed) == 0 && self.check().is_ok() {
             return Token::AtOnce;
         }
         let place = Place::enter(&self.waiting);
         // Each one ahead needs a token of its own: what cannot be had in time is not waited for.
         let missing = (place.ahead as f64 - self.level()).max(0.0);
-        let ahead = Duration::from_secs_f64((missing / self.quota.rate).min(1e9));
+        let ahead = Duration::from_secs_f64((missing / self.settings.rate.max(1e-6)).min(1e9));
         if Instant::now() + ahead > deadline {
             return Token::NotInTime;
         }
@@ -63,16 +84,35 @@ impl RetryBucket {
     async fn in_line(&self) -> Token {
         let _turn = self.line.lock().await;
         let mut token = Token::AtOnce;
-        while let Err(at) = self.store.update(|used, now| used.take_one(now, &self.quota)).await {
+        while let Err(wait) = self.check() {
             token = Token::Waited;
-            sleep_until(self.store.instant(at)).await;
+            sleep(wait).await;
+        }
+        let Some((store, quota)) = &self.shared else { return token };
+        while let Err(at) = store.update(|used, now| used.take_one(now, quota)).await {
+            token = Token::Waited;
+            sleep_until(store.instant(at)).await;
         }
         token
     }
 
+    fn check(&self) -> Result<(), Duration> {
+        match self.limiter.check() {
+            Ok(snapshot) => {
+                let left = f64::from(snapshot.remaining_burst_capacity());
+                *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = (left, Instant::now());
+                Ok(())
+            }
+            Err(not_yet) => Err(not_yet.wait_time_from(self.limiter.clock().now()).max(Duration::from_millis(1))),
+        }
+    }
+
     /// Tokens in the bucket now.
     pub fn level(&self) -> f64 {
-        self.store.look(|used, now| used.left(now, &self.quota)).max(0.0)
+        let (left, at) = *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let own = (left + at.elapsed().as_secs_f64() * self.settings.rate).min(f64::from(self.settings.burst));
+        let all = self.shared.as_ref().map(|(store, quota)| store.look(|used, now| used.left(now, quota)).max(0.0));
+        all.map_or(own, |all| all.min(own))
     }
 }
 
@@ -94,19 +134,25 @@ impl Drop for Place<'_> {
     }
 }
 
+/// tokio's clock for governor, as time since the bucket was made.
+#[derive(Debug, Clone)]
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        Nanos::from(self.0.elapsed())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::time::sleep;
-
     use super::*;
-
-    fn bucket(rate: f64, burst: u32) -> RetryBucket {
-        RetryBucket::new(config::RetryBucket { rate, burst }, Store::local())
-    }
 
     #[tokio::test(start_paused = true)]
     async fn the_burst_is_free_and_then_the_rate_holds() {
-        let bucket = bucket(10.0, 5);
+        let bucket = RetryBucket::new(config::RetryBucket { rate: 10.0, burst: 5 }, None);
         let start = Instant::now();
         let far = start + Duration::from_secs(60);
         for _ in 0..5 {
@@ -122,7 +168,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_had_in_time_is_not_waited_for() {
-        let bucket = std::sync::Arc::new(bucket(1.0, 1));
+        let bucket = std::sync::Arc::new(RetryBucket::new(config::RetryBucket { rate: 1.0, burst: 1 }, None));
         let deadline = Instant::now() + Duration::from_secs(3);
         assert_eq!(bucket.take(deadline).await, Token::AtOnce);
         let takes = (0..10).map(|_| {
@@ -139,7 +185,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_dropped_waiter_gives_its_place_up() {
-        let bucket = bucket(1.0, 1);
+        let bucket = RetryBucket::new(config::RetryBucket { rate: 1.0, burst: 1 }, None);
         let far = Instant::now() + Duration::from_secs(60);
         assert_eq!(bucket.take(far).await, Token::AtOnce);
         assert!(tokio::time::timeout(Duration::from_millis(10), bucket.take(far)).await.is_err());

@@ -92,8 +92,7 @@ impl Admission {
     /// A retry bucket, full unless others share it.
     pub fn retry_bucket(&self, settings: config::RetryBucket) -> RetryBucket {
         let key = format!("backstop:retry_bucket:{}:{}", settings.rate, settings.burst);
-        let store = self.redis.as_ref().map_or_else(Store::local, |redis| Store::shared(redis.clone(), key));
-        RetryBucket::new(settings, store)
+        RetryBucket::new(settings, self.redis.as_ref().map(|redis| Store::shared(redis.clone(), key)))
     }
 
     /// The gates before an upstream for a client's credential; empty, if it is Backstop that puts one in.
