@@ -78,20 +78,23 @@ fn main() -> io::Result<()> {
 
 fn in_virtual_time(seeds: u64, systems: &[System]) -> Report {
     let mut report = Report::new(format!("virtual time, medians of {seeds} seeds, the worst in brackets"));
+    let mut add = |system: System, herd: Herd, world: World| {
+        let herd = Herd { habit: system.habit(), ..herd };
+        let runs = (1..=seeds).map(|seed| once(Herd { seed, ..herd }, system, &world)).collect();
+        let alone = herd.companion.then(|| once(Herd { agents: 0, ..herd }, system, &world));
+        report.add(Row { system: system.name(), world, herd, runs, alone });
+    };
     for spread in [HERD.spread, ms(0)] {
         for world in worlds() {
-            for &system in systems {
-                let herd = Herd { spread, habit: system.habit(), ..HERD };
-                let runs = (1..=seeds).map(|seed| once(Herd { seed, ..herd }, system, &world)).collect();
-                report.add(Row { system: system.name(), world: world.clone(), herd, runs, alone: None });
-            }
+            systems.iter().for_each(|system| add(*system, Herd { spread, ..HERD }, world.clone()));
         }
     }
+    // What is out before the first 429 is back depends on how fast 429s are.
     for world in worlds() {
-        let herd = Herd { companion: true, ..HERD };
-        let runs = (1..=seeds).map(|seed| once(Herd { seed, ..herd }, System::Backstop, &world)).collect();
-        let alone = once(Herd { agents: 0, ..herd }, System::Backstop, &world);
-        report.add(Row { system: System::Backstop.name(), world, herd, runs, alone: Some(alone) });
+        add(System::Backstop, HERD, World { refusal: world.latency..world.latency, ..world });
+    }
+    for world in worlds() {
+        add(System::Backstop, Herd { companion: true, ..HERD }, world);
     }
     report
 }

@@ -112,7 +112,8 @@ impl Row {
 
     fn world_cells(&self) -> [String; 2] {
         let cost = if self.world.burns { "burns a token" } else { "is free" };
-        [cost.into(), if self.world.hints { "whole s" } else { "none" }.into()]
+        let late = if self.world.refusal.start < self.world.latency { "" } else { ", as slow as an answer" };
+        [format!("{cost}{late}"), if self.world.hints { "whole s" } else { "none" }.into()]
     }
 
     fn values(&self, figure: impl Fn(&Figures) -> f64) -> Vec<f64> {
