@@ -199,6 +199,16 @@ impl Metrics {
         self.bucket_waits.inc();
     }
 
+    /// A request joined a call in flight.
+    pub fn coalesced(&self, upstream: &str) {
+        self.coalesced.with_label_values(&[upstream]).inc();
+    }
+
+    /// A request was given an answer again.
+    pub fn replayed(&self, upstream: &str) {
+        self.replayed.with_label_values(&[upstream]).inc();
+    }
+
     /// A request had to wait for its turn.
     pub fn queue_wait(&self, upstream: &str, waited: Duration) {
         self.queue_wait.with_label_values(&[upstream]).observe(waited.as_secs_f64());

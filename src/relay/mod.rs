@@ -17,11 +17,12 @@ use crate::call::Call;
 use crate::opening::{Opening, Reply};
 use crate::policy::verdict::{Class, Verdict};
 use crate::reply::{self, LocalReply, Outcome};
+use crate::transcript::{Head, Reader};
 use crate::wire::dialect::Dialect;
 use crate::wire::hop;
 pub use body::OutBody;
 use body::{Plain, Rest};
-pub use waiting::Trying;
+pub use waiting::{Trying, held, within};
 use waiting::Waiting;
 use watched::Watched;
 
@@ -60,6 +61,28 @@ pub fn relay_early(attempts: Trying, beat: Duration, call: Arc<Call>, mut accoun
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     name(headers, &account);
     response.map(|body| body.accounted(account))
+}
+
+/// Send an answer that is read from a record, perhaps by others too. `as_what`: how to name a good one that was not made for
+/// this request.
+pub fn relay_shared(head: Head, as_what: Option<Outcome>, reader: Reader, mut account: Account) -> Response<OutBody> {
+    account.served_by(&head.upstream, None);
+    if head.stream {
+        account.streams();
+    }
+    let mut response = Response::new(OutBody::coming(Vec::new(), None, Rest::Shared(reader)));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    *response.extensions_mut() = head.extensions;
+    let Some((outcome, attempts)) = head.told else {
+        account.answered(head.status.as_u16(), as_what.unwrap_or(Outcome::Success), 0);
+        name(response.headers_mut(), &account);
+        return response.map(|body| body.accounted(account));
+    };
+    match as_what.filter(|_| outcome == Outcome::Success) {
+        Some(as_what) => send(response, as_what, 0, account),
+        None => send(response, outcome, attempts, account),
+    }
 }
 
 /// Turn a request away.

@@ -55,6 +55,7 @@ fn lasting() -> io::Result<Lasting> {
     Ok(Lasting {
         metrics: Arc::new(Metrics::new().map_err(io::Error::other)?),
         admission: Default::default(),
+        keyed: Default::default(),
         memory: Default::default(),
         clock: Clock::real(),
         drain: Drain::default(),

@@ -136,6 +136,7 @@ fn lasting(upstream: &Arc<Upstream>) -> Arc<Lasting> {
     Arc::new(Lasting {
         metrics: Arc::new(Metrics::new().expect("metrics")),
         admission: Default::default(),
+        keyed: Default::default(),
         memory: Default::default(),
         clock: Clock::starting_at(SystemTime::UNIX_EPOCH + WALL),
         drain: Drain::default(),
