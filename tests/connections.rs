@@ -129,3 +129,13 @@ async fn an_answer_of_an_upstream_that_closes_in_the_middle_of_the_request_is_pa
     let answer = bed.call(&post(CHAT).body(vec![b'x'; 1_000_000])).await;
     assert_eq!((answer.status, answer.attempts()), (413, 1), "{}", answer.text());
 }
+
+/// Each open connection is one such future: all that is rare or large in it belongs on the heap, as long as it is needed.
+#[tokio::test]
+async fn a_connection_keeps_little() {
+    let bed = Bed::new("", chat());
+    let (_ours, theirs) = tokio::io::duplex(1);
+    let connection = backstop::server::serve_connection(theirs, bed.current.clone(), None);
+    let size = size_of_val(&connection);
+    assert!(size <= 1536, "{size}");
+}

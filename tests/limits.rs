@@ -130,7 +130,7 @@ async fn a_second_head_that_never_ends_is_closed_too() {
 #[tokio::test(start_paused = true)]
 async fn heads_beyond_all_measure_are_431() {
     let bed = Bed::new("", chat());
-    let many = (0..300).fold(get("/v1/models"), |request, n| request.header(&format!("x-{n}"), "1"));
+    let many = (0..321).fold(get("/v1/models"), |request, n| request.header(&format!("x-{n}"), "1"));
     let huge = get("/v1/models").header("x-huge", "h".repeat(600 * 1024));
     for request in [many, huge] {
         let mut client = bed.client();

@@ -8,20 +8,21 @@ mod socket;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::{CONNECTION, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::admin;
+use crate::drain::Drain;
 use crate::instance::Instance;
 use crate::metrics::NO_UPSTREAM;
 use crate::proxy::proxy;
@@ -30,8 +31,9 @@ use crate::reply::{Fault, LocalReply, Outcome};
 use crate::wire::framing::Doubt;
 use socket::{HEAD_TIMEOUT, Link, Socket};
 
-/// Request header lines at most; beyond: 431.
-const MAX_HEADERS: usize = 256;
+/// Request header lines at most; beyond: 431. At every head hyper fills an array of so many. Of 256 it is as large (8 KiB) as
+/// what a connection keeps; the allocator then lets the one have the other's place, and what is written once stays resident.
+const MAX_HEADERS: usize = 320;
 /// Bytes that hyper reads ahead at most; a longer request head is 431.
 const READ_AHEAD: usize = 512 * 1024;
 /// HTTP/2 pings to a silent client, so that one that vanished is let go.
@@ -46,38 +48,70 @@ where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let link = Arc::new(Link::default());
-    let socket = TokioIo::new(Socket::new(io, link.clone()));
+    let mut socket = Socket::new(io, link.clone());
     let drain = current.load().lasting.drain.clone();
+    let version = tokio::select! {
+        biased;
+        version = socket.version() => version,
+        _ = drain.begun() => return,
+    };
     let service = service_fn(|request| {
         let (instance, link) = (current.load_full(), link.clone());
-        async move { Ok::<_, Infallible>(answer(instance, request, &link, local).await) }
+        // On the heap: hyper would keep the room for it as long as the connection lives, and it is large.
+        Box::pin(async move { Ok::<_, Infallible>(answer(instance, request, &link, local).await) })
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new()).preserve_header_case(true);
+    let ended = match version {
+        Ok(Version::HTTP_2) => {
+            let mut connection = Box::pin(http2().serve_connection(TokioIo::new(socket), service));
+            to_its_end(connection.as_mut(), http2::Connection::graceful_shutdown, &drain).await
+        }
+        Ok(_) => {
+            let connection = pin!(http1().serve_connection(TokioIo::new(socket), service).with_upgrades());
+            to_its_end(connection, http1::UpgradeableConnection::graceful_shutdown, &drain).await
+        }
+        Err(error) => return tracing::debug!(%error, "a client connection ended before its first request"),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a client connection ended early");
+    }
+}
+
+/// Drive a connection; when draining begins, let it end with the request that it is at.
+async fn to_its_end<C: Future<Output = hyper::Result<()>>>(
+    mut connection: Pin<&mut C>,
+    stop: fn(Pin<&mut C>),
+    drain: &Drain,
+) -> hyper::Result<()> {
+    tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        _ = drain.begun() => {
+            stop(connection.as_mut());
+            connection.await
+        }
+    }
+}
+
+fn http1() -> http1::Builder {
+    let mut builder = http1::Builder::new();
     builder
-        .http1()
+        .preserve_header_case(true)
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_headers(MAX_HEADERS)
         .max_buf_size(READ_AHEAD);
     builder
-        .http2()
+}
+
+fn http2() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY)
         .max_concurrent_streams(1000)
         .adaptive_window(true)
         .max_header_list_size(256 * 1024);
-    let mut connection = pin!(builder.serve_connection_with_upgrades(socket, service));
-    let ended = tokio::select! {
-        biased;
-        ended = connection.as_mut() => ended,
-        _ = drain.begun() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a client connection ended early");
-    }
+    builder
 }
 
 /// One request: may it come in, and who answers it.

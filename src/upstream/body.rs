@@ -68,7 +68,11 @@ pub type LiveBody = Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>;
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// One attempt's request body.
-pub struct SendBody {
+///
+/// On the heap, because small counts: hyper has room for 32 requests in the queue of each connection, of which it uses one.
+pub struct SendBody(Box<Sending>);
+
+struct Sending {
     source: Source,
     progress: Arc<Progress>,
 }
@@ -88,16 +92,20 @@ enum Source {
 impl SendBody {
     /// A body held in memory; each attempt gets its own view of the same bytes.
     pub fn whole(frames: Arc<[Bytes]>, trailers: Option<HeaderMap>, progress: Arc<Progress>) -> Self {
-        let body = SendBody { source: Source::Whole { frames, next: 0, trailers }, progress };
+        let body = SendBody::new(Source::Whole { frames, next: 0, trailers }, progress);
         if body.is_end_stream() {
-            body.progress.finished.store(true, Ordering::Release);
+            body.0.progress.finished.store(true, Ordering::Release);
         }
         body
     }
 
     /// A body that can be sent once. It is taken from its slot when the connection asks for its first piece.
     pub fn slot(slot: Arc<Mutex<Option<LiveBody>>>, progress: Arc<Progress>) -> Self {
-        SendBody { source: Source::Slot(slot), progress }
+        SendBody::new(Source::Slot(slot), progress)
+    }
+
+    fn new(source: Source, progress: Arc<Progress>) -> Self {
+        SendBody(Box::new(Sending { source, progress }))
     }
 }
 
@@ -106,7 +114,7 @@ impl Body for SendBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = &mut *self;
+        let this = &mut *self.0;
         if let Source::Slot(slot) = &this.source {
             let body = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
             this.source = body.map_or(Source::Gone, Source::Live);
@@ -122,12 +130,12 @@ impl Body for SendBody {
             Source::Live(body) => ready!(body.as_mut().poll_frame(cx)),
             Source::Slot(_) | Source::Gone => Some(Err("the request body was sent already".into())),
         };
-        this.progress.took(frame.is_none() || this.is_end_stream());
+        self.0.progress.took(frame.is_none() || self.is_end_stream());
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
+        match &self.0.source {
             Source::Whole { frames, next, trailers } => *next >= frames.len() && trailers.is_none(),
             Source::Live(body) => body.is_end_stream(),
             Source::Slot(_) | Source::Gone => false,
@@ -135,7 +143,7 @@ impl Body for SendBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
+        match &self.0.source {
             // With trailers the size must stay open: a sized body has no place for them.
             Source::Whole { trailers: Some(_), .. } => SizeHint::default(),
             Source::Whole { frames, next, .. } => {
@@ -148,5 +156,16 @@ impl Body for SendBody {
             }
             Source::Gone => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// hyper's queue of each connection has room for 32: what this grows by, every connection grows by 32 times.
+    #[test]
+    fn a_body_is_one_word() {
+        assert_eq!(size_of::<SendBody>(), size_of::<usize>());
     }
 }

@@ -202,7 +202,8 @@ impl Pool {
                 .handshake(TokioIo::new(io))
                 .await
                 .map_err(|error| self.no_handshake(&error))?;
-            tokio::spawn(async move { drop(connection.with_upgrades().await) });
+            // As it is: an `async` block around it would hold it twice.
+            tokio::spawn(connection.with_upgrades());
             return Ok(Lease { sender: Sender::H1(H1 { sender, refused }), reused: false });
         }
         self.seen.store(SEEN_H2, Ordering::Relaxed);
