@@ -201,8 +201,7 @@ impl Body for OutBody {
         let over = match &self.rest {
             Rest::Nothing => true,
             Rest::Plain(plain) => plain.body.is_end_stream(),
-            // How it ended is told by a look at its end.
-            Rest::Shared(_) => false,
+            Rest::Shared(reader) => reader.left() == Some(0),
             Rest::Stream(_) | Rest::Waiting(_) => false,
         };
         self.held.len() == 0 && self.trailers.is_none() && over

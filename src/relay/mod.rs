@@ -22,8 +22,8 @@ use crate::wire::dialect::Dialect;
 use crate::wire::hop;
 pub use body::OutBody;
 use body::{Plain, Rest};
-pub use waiting::{Trying, held, within};
 use waiting::Waiting;
+pub use waiting::{Trying, held, within};
 use watched::Watched;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-backstop-request-id");

@@ -256,11 +256,11 @@ impl Reader {
         }
     }
 
-    /// Bytes that are still to come, where the record is whole.
+    /// Bytes that are still to come, where the record has come to a good end.
     pub fn left(&self) -> Option<u64> {
         let state = self.of.lock();
         let at = state.readers.get(&self.id).copied()?.checked_sub(state.first)?;
-        let whole = state.trailers.is_none() && matches!(state.end, Some(End::Whole(_)));
+        let whole = state.trailers.is_none() && state.end == Some(End::Whole(StreamEnd::Complete));
         whole.then(|| state.pieces.iter().skip(at).map(|piece| piece.len() as u64).sum())
     }
 }

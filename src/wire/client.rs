@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
 use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue};
 
 /// Headers that clients address to Backstop; none of them goes upstream.
 pub const OWN_PREFIX: &str = "x-backstop-";
