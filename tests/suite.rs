@@ -32,6 +32,8 @@ mod framing;
 mod gate;
 /// Herds of agents as people reported them (`tests/fixtures/cases.jsonl`), each under its id.
 mod herd_cases;
+/// Many agents behind one learned rate in virtual time: what is lost, wasted and waited for, by seeds.
+mod herd_simulation;
 /// How long a provider asks us to wait, from each place where it may say so.
 mod hints;
 /// Calls of one key are one call.

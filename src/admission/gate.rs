@@ -58,6 +58,8 @@ pub struct Ask {
     pub deadline: Instant,
     /// Tokens of the model that it will cost, as an estimate.
     pub tokens: f64,
+    /// Attempts that were made already.
+    pub tried: u32,
     /// It was tried before and has nowhere else to go: it waits while the circuit is open, where a new call is sent away.
     pub holds: bool,
 }
@@ -206,7 +208,9 @@ impl Gate {
                 let new = state.queue.take_if(|waiter| !waiter.ask.holds);
                 new.into_iter().for_each(|waiter| drop(waiter.answer.send(Err(Refused::Open(left)))));
             }
-            let Some(next) = state.queue.pop() else {
+            let probing = self.store.now(|limits, _| limits.is_probing());
+            let next = if probing { state.queue.pop_least(|waiter| waiter.ask.tried) } else { state.queue.pop() };
+            let Some(next) = next else {
                 state.driven = false;
                 return None;
             };
@@ -323,6 +327,6 @@ struct Leave<'a> {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        self.gate.lock().queue.remove(self.place, self.id);
+        self.gate.lock().queue.take(self.place, self.id);
     }
 }

@@ -79,6 +79,7 @@ impl<T> Queue<T> {
         self.len += 1;
         let rank = &mut self.ranks[place.priority as usize];
         let flow = rank.flow(place.flow, false);
+        // Its number is the largest.
         let at = flow.partition_point(|entry| entry.place.since <= place.since);
         flow.insert(at, Entry { id, place, item });
         id
@@ -94,24 +95,35 @@ impl<T> Queue<T> {
         Some(entry)
     }
 
+    /// Whoever has the least of something; among equals whoever came first.
+    pub fn pop_least(&mut self, of: impl Fn(&T) -> u32) -> Option<Entry<T>> {
+        let all = self.ranks.iter().flat_map(|rank| rank.flows.values().flatten());
+        let least = all.min_by_key(|entry| (of(&entry.item), entry.place.since, entry.id))?;
+        let (place, id) = (least.place, least.id);
+        self.take(place, id)
+    }
+
     /// Undo a [`Queue::pop`].
     pub fn put_back(&mut self, entry: Entry<T>) {
         self.len += 1;
         self.turns = self.turns.wrapping_sub(1);
-        self.ranks[entry.place.priority as usize].flow(entry.place.flow, true).push_front(entry);
+        let flow = self.ranks[entry.place.priority as usize].flow(entry.place.flow, true);
+        let at = flow.partition_point(|other| (other.place.since, other.id) < (entry.place.since, entry.id));
+        flow.insert(at, entry);
     }
 
     /// Leave the line, wherever one stands. Nothing happens if one does not.
-    pub fn remove(&mut self, place: Place, id: u64) {
+    pub fn take(&mut self, place: Place, id: u64) -> Option<Entry<T>> {
         let rank = &mut self.ranks[place.priority as usize];
-        let Some(flow) = rank.flows.get_mut(&place.flow) else { return };
+        let flow = rank.flows.get_mut(&place.flow)?;
         let first = flow.partition_point(|entry| entry.place.since < place.since);
-        let Some(at) = (first..flow.len()).find(|at| flow[*at].id == id) else { return };
-        flow.remove(at);
+        let at = (first..flow.len()).find(|at| flow[*at].id == id)?;
+        let entry = flow.remove(at);
         self.len -= 1;
         if flow.is_empty() {
             rank.sweep();
         }
+        entry
     }
 
     /// Take everybody out of whom this is true.
@@ -223,11 +235,26 @@ mod tests {
         let here = place(Priority::Normal, 1, now);
         let id = queue.push(here, "leaves");
         queue.push(here, "stays");
-        queue.remove(here, id);
-        queue.remove(here, id);
-        queue.remove(place(Priority::Batch, 9, now), 77);
+        queue.take(here, id);
+        queue.take(here, id);
+        queue.take(place(Priority::Batch, 9, now), 77);
         assert_eq!((queue.len(), drain(&mut queue)), (1, vec!["stays"]));
         assert!(queue.ranks.iter().all(|rank| rank.flows.is_empty() && rank.turn.is_empty()));
+    }
+
+    #[test]
+    fn the_least_tried_is_found_wherever_it_stands() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for (priority, tried) in
+            [(Priority::Interactive, 4), (Priority::Batch, 1), (Priority::Normal, 1), (Priority::Normal, 0)]
+        {
+            queue.push(place(priority, 1, now), tried);
+        }
+        let least = queue.pop_least(|tried| *tried).unwrap();
+        queue.put_back(least);
+        let order: Vec<u32> = std::iter::from_fn(|| queue.pop_least(|tried| *tried)).map(|entry| entry.item).collect();
+        assert_eq!(order, [0, 1, 1, 4]);
+        assert!(queue.is_empty() && queue.ranks.iter().all(|rank| rank.turn.is_empty()));
     }
 
     #[test]

@@ -26,6 +26,7 @@ impl Attempts {
             place: Place { priority: call.priority, flow: lasting.admission.hash(&call.flow), since: call.arrived },
             deadline: call.deadline,
             tokens: if upstream.admission.tokens_per_minute > 0 { call.tokens() } else { 0.0 },
+            tried: self.made,
             holds: self.made > 0 && !self.has_fallback(),
         };
         let rules = Rules::of(&upstream.admission, upstream.breaker);

@@ -103,6 +103,12 @@ impl Limits {
         self.cooldown.end(now).saturating_sub(now)
     }
 
+    /// The upstream is in trouble, and only single probes go: an attempt that may well fail is best made by the call that has
+    /// the most of them left.
+    pub fn is_probing(&self) -> bool {
+        self.pace.is_probing()
+    }
+
     /// The learned rate, requests a second.
     pub fn rate(&self) -> Option<f64> {
         self.pace.rate()

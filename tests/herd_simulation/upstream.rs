@@ -40,8 +40,8 @@ pub struct Upstream {
     /// What one request takes of the limit, evenly between these.
     pub cost: (f64, f64),
     /// Tokens, or requests of this window, and as of when.
-    level: f64,
-    at: Micros,
+    pub level: f64,
+    pub at: Micros,
 }
 
 /// What it does with one request.

@@ -13,12 +13,8 @@ use crate::simulation::Dice;
 /// Tries of one call, as configured by default.
 const MAX_ATTEMPTS: u32 = 5;
 /// The delays between them, as configured by default.
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_secs(1),
-    max: Duration::from_secs(30),
-    multiplier: 2.0,
-    jitter: Jitter::Full,
-};
+const BACKOFF: Backoff =
+    Backoff { base: Duration::from_secs(1), max: Duration::from_secs(30), multiplier: 2.0, jitter: Jitter::Full };
 /// The global bucket for retries, as configured by default.
 const RETRY_EVERY: Micros = SECOND / 10;
 const RETRY_BURST: u64 = 50;
@@ -36,6 +32,8 @@ pub struct Herd {
     pub latency: (Micros, Micros),
     /// From arrival to a rejection or failure.
     pub refusal: (Micros, Micros),
+    /// Probes are sent for the calls that have failed least.
+    pub spares: bool,
     /// From when on the machine's clock is off by how many microseconds.
     pub clock: Vec<(Micros, i64)>,
 }
@@ -49,6 +47,7 @@ impl Default for Herd {
             think: 400 * MS,
             latency: (250 * MS, 250 * MS),
             refusal: (5 * MS, 30 * MS),
+            spares: true,
             clock: Vec::new(),
         }
     }
@@ -82,16 +81,14 @@ pub struct Outcome {
     pub lost: u64,
     pub limited: u64,
     pub failed: u64,
-    /// Rejections and failures before this was the first sign of a limit.
+    /// When the first rejected request arrived.
     pub first_limited: Option<Micros>,
     pub last_done: Micros,
+    /// When each agent that lost nothing was done.
     pub finishes: Vec<Micros>,
     /// Times of all arrivals at the upstream, in order.
     pub arrivals: Vec<Micros>,
-    pub limited_at: Vec<Micros>,
-    pub failed_at: Vec<Micros>,
-    pub done_at: Vec<Micros>,
-    pub rates: Vec<(Micros, f64)>,
+    /// What must never be.
     pub faults: Vec<String>,
 }
 
@@ -197,16 +194,7 @@ impl World {
                 self.enter(agent);
             }
             Event::Queue(agent) => self.enter(agent),
-            Event::Arrive(agent, ticket) => {
-                let fate = self.upstream.arrive(self.now, &mut self.dice);
-                self.outcome.arrivals.push(self.now);
-                let range = if fate == Fate::Good { self.herd.latency } else { self.herd.refusal };
-                if matches!(fate, Fate::Limited { .. }) {
-                    self.outcome.first_limited.get_or_insert(self.now);
-                }
-                let after = range.0 + self.up_to(range.1 - range.0);
-                self.at(self.now + after, Event::Answer(agent, ticket, fate));
-            }
+            Event::Arrive(agent, ticket) => self.arrive(agent, ticket),
             Event::Answer(agent, ticket, fate) => self.answer(agent, ticket, fate),
             // Another one has taken its place.
             Event::Wake if self.wake != Some(self.now) => {}
@@ -217,6 +205,17 @@ impl World {
         }
     }
 
+    fn arrive(&mut self, agent: usize, ticket: Ticket) {
+        let fate = self.upstream.arrive(self.now, &mut self.dice);
+        self.outcome.arrivals.push(self.now);
+        if matches!(fate, Fate::Limited { .. }) {
+            self.outcome.first_limited.get_or_insert(self.now);
+        }
+        let range = if fate == Fate::Good { self.herd.latency } else { self.herd.refusal };
+        let after = range.0 + self.up_to(range.1 - range.0);
+        self.at(self.now + after, Event::Answer(agent, ticket, fate));
+    }
+
     fn enter(&mut self, agent: usize) {
         self.line.insert(self.agents[agent].arrival, agent);
         self.dispatch();
@@ -224,28 +223,44 @@ impl World {
 
     /// Send as many as may go, and set the alarm for the next.
     fn dispatch(&mut self) {
-        while let Some(&agent) = self.line.values().next() {
+        while let Some(agent) = self.next() {
             if self.now < self.cooldown {
                 return self.wake_at(self.cooldown);
             }
-            let clock = self.clock();
-            let ticket = match self.pace.take(Duration::from_micros(clock)) {
-                Ok(ticket) => ticket,
-                Err(next) => {
-                    let next = next.as_micros() as Micros;
-                    if next <= clock || next > clock + 61 * SECOND {
-                        self.outcome.faults.push(format!("at {clock}: come again at {next}"));
-                    }
-                    // Timers are a millisecond late, or two.
-                    let late = MS + self.up_to(MS);
-                    return self.wake_at(self.now + next.saturating_sub(clock) + late);
-                }
-            };
-            self.line.remove(&self.agents[agent].arrival);
-            self.agents[agent].attempts += 1;
-            let way = MS / 2 + self.up_to(MS);
-            self.at(self.now + way, Event::Arrive(agent, ticket));
+            match self.pace.take(Duration::from_micros(self.clock())) {
+                Ok(ticket) => self.send(agent, ticket),
+                Err(next) => return self.come_again(next.as_micros() as Micros),
+            }
         }
+    }
+
+    fn come_again(&mut self, next: Micros) {
+        let clock = self.clock();
+        if next <= clock || next > clock + 61 * SECOND {
+            self.outcome.faults.push(format!("at {clock}: come again at {next}"));
+        }
+        // Timers are a millisecond late, or two.
+        let late = MS + self.up_to(MS);
+        self.wake_at(self.now + next.saturating_sub(clock) + late);
+    }
+
+    fn send(&mut self, agent: usize, ticket: Ticket) {
+        if self.now < self.cooldown {
+            self.outcome.faults.push(format!("at {}: sent before {}", self.now, self.cooldown));
+        }
+        self.line.remove(&self.agents[agent].arrival);
+        self.agents[agent].attempts += 1;
+        let way = MS / 2 + self.up_to(MS);
+        self.at(self.now + way, Event::Arrive(agent, ticket));
+    }
+
+    /// The call that came first; of probes, which are likely to fail, the one that has failed least.
+    fn next(&self) -> Option<usize> {
+        let mut calls = self.line.values().copied();
+        if self.herd.spares && self.pace.is_probing() {
+            return calls.min_by_key(|agent| self.agents[*agent].attempts);
+        }
+        calls.next()
     }
 
     fn answer(&mut self, agent: usize, ticket: Ticket, fate: Fate) {
@@ -256,20 +271,18 @@ impl World {
             Fate::Failed => Signal::Failed,
         };
         self.pace.learn(now, ticket, signal);
-        if let Some(rate) = self.pace.rate().filter(|_| signal == Signal::Limited) {
-            self.outcome.rates.push((self.now, rate));
+        if self.pace.rate().is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+            self.outcome.faults.push(format!("at {now:?}: {:?}", self.pace));
         }
         match fate {
             Fate::Good => self.good(agent),
             Fate::Limited { hint } => {
                 self.outcome.limited += 1;
-                self.outcome.limited_at.push(self.now);
                 self.cooldown = self.cooldown.max(self.now + hint.unwrap_or(0));
                 self.retry(agent, hint);
             }
             Fate::Failed => {
                 self.outcome.failed += 1;
-                self.outcome.failed_at.push(self.now);
                 self.retry(agent, None);
             }
         }
@@ -278,7 +291,6 @@ impl World {
 
     fn good(&mut self, agent: usize) {
         self.outcome.done += 1;
-        self.outcome.done_at.push(self.now);
         self.outcome.last_done = self.now;
         self.agents[agent].left -= 1;
         if self.agents[agent].left == 0 {

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::spacing::{LONGEST, Slot, Spacing};
 use super::{Micros, SECOND, Ticket};
 
-/// Sends a second just after the first rejection. It is too fast for the slowest keys (a few rejections more) and doubles
-/// often enough for the fastest (500/s after 3.5 s).
-const START: f64 = 4.0;
+/// Sends a second just after the first rejection: too fast for the slowest keys (a few rejections more), and doubled often
+/// enough for the fastest (500/s after 3.5 s).
+const START: f64 = 5.0;
 /// Slow start doubles in this time.
 const DOUBLING: f64 = 0.5;
 /// No growth beyond this from one send to the next: its answer has not been seen.
@@ -27,12 +27,12 @@ const FEW: f64 = 3.0;
 const MOVED: f64 = 0.15;
 /// A measure that rises by more than this was taken while the bucket ran over: the truth lies above it.
 const RISEN: f64 = 0.05;
-/// The truth is not further than this above the middle of what a window allows.
+/// And so is one whose probe could climb to this much of the measure before it was rejected.
+const CLIMBED: f64 = 1.5;
+/// In both cases the measure is raised by this much at most.
 const NEAR: f64 = 1.2;
-/// A window of few sends lowers the measure to this much of it at most: it may be chance.
-const FALL: f64 = 0.7;
 /// After a gap in the sends the bucket holds what came in meanwhile: taken this much faster than the measured rate.
-const BOOST: f64 = 0.25;
+const BOOST: f64 = 0.5;
 /// A limit that was not met while slots stood empty for so long is forgotten.
 const FORGET: Micros = 300 * SECOND;
 
@@ -55,6 +55,9 @@ pub(super) struct Limit {
     /// The last send before the last cut was learned: what is rejected of those up to it is no news.
     #[serde(rename = "c")]
     cut: u64,
+    /// Rejections in a row.
+    #[serde(rename = "a")]
+    again: u32,
     /// For how long slots have stood empty since.
     #[serde(rename = "q")]
     quiet: Micros,
@@ -96,6 +99,8 @@ struct Measure {
     high: f64,
     /// The likeliest, taken alone.
     middle: f64,
+    /// Seconds in which slots were used.
+    used: f64,
     /// Hardly a slot stood empty.
     is_filled: bool,
 }
@@ -105,18 +110,25 @@ impl Window {
         Window { at: ticket.at, number: ticket.number, lost: 0, idle: 0 }
     }
 
-    /// The window from its opening to this rejected send. Both found the bucket empty, so what was accepted between them
+    /// The window from its opening to this rejected send; of so many of the sends before it the fate is `unknown`. Both found the bucket empty, so what was accepted between them
     /// is rate × time, give or take one; another one for sends that overtook each other. While slots stood empty the bucket
     /// filled by an unknown part of its size, hence the two times.
-    fn closed_by(&self, ticket: Ticket) -> Measure {
+    fn closed_by(&self, ticket: Ticket, unknown: f64) -> Measure {
         let sent = ticket.number.saturating_sub(self.number).saturating_sub(1);
         let accepted = sent.saturating_sub(self.lost) as f64;
         let all = ticket.at.saturating_sub(self.at).max(1);
-        let used = all.saturating_sub(self.idle).max(all / 1000).max(1);
-        let is_filled = used > all - all / 10;
+        let used = all.saturating_sub(self.idle).max(1);
+        let is_filled = used > all - all / 10 && unknown <= 0.0;
         let (all, used) = (all as f64 / SECOND as f64, used as f64 / SECOND as f64);
         let middle = (accepted + 0.5) / (all * used).sqrt();
-        Measure { accepted, low: (accepted - 1.0).max(0.0) / all, high: (accepted + 2.0) / used, middle, is_filled }
+        Measure {
+            accepted,
+            low: (accepted - 1.0 - unknown).max(0.0) / all,
+            high: (accepted + 2.0) / used,
+            middle,
+            used,
+            is_filled,
+        }
     }
 
     fn lose(&mut self, ticket: Ticket) {
@@ -176,41 +188,62 @@ impl Limit {
     }
 
     /// A send was rejected.
-    pub fn reject(&mut self, ticket: Ticket, sent: u64) {
+    pub fn reject(&mut self, now: Micros, ticket: Ticket, sent: u64) {
         if ticket.number <= self.cut {
             return self.window.lose(ticket);
         }
-        let measure = self.window.closed_by(ticket);
+        // After so long the clock has jumped, or the upstream had it lying about: it tells of now, not of then.
+        let is_old = now.saturating_sub(ticket.at) > LONGEST;
+        let ticket = if is_old { Ticket { at: now, number: sent } } else { ticket };
+        let unknown = (seconds(now.saturating_sub(ticket.at)) * self.spacing.rate - 1.0).max(0.0);
+        let measure = self.window.closed_by(ticket, unknown);
         if measure.accepted >= ENOUGH {
             self.window = Window::opened_by(ticket);
         } else {
             self.window.lose(ticket);
         }
+        self.cut(ticket, sent);
+        if self.found > 0.0 {
+            self.correct(&measure);
+        } else {
+            self.measure_first(&measure);
+        }
+        self.slow_down(ticket);
+    }
+
+    /// The clocks and counts that a new rejection sets back.
+    fn cut(&mut self, ticket: Ticket, sent: u64) {
+        let since = ticket.number.saturating_sub(self.cut).saturating_sub(1) as f64;
+        self.again = if since < FEW { self.again.saturating_add(1).min(20) } else { 0 };
+        (self.cut, self.quiet, self.busy) = (sent, 0, 0);
         if self.saved > 0.0 {
             (self.room, self.saved) = ((self.room - self.saved).max(1.0), 0.0);
         }
-        (self.cut, self.quiet, self.busy) = (sent, 0, 0);
-        if self.found > 0.0 {
-            self.correct(&measure);
-        } else if measure.accepted >= FEW {
-            let middle = measure.middle.min(self.spacing.rate);
-            let sure = measure.accepted >= ENOUGH;
-            self.found = if sure { middle } else { (middle * self.spacing.rate).sqrt() }.max(slowest());
-            self.room = self.found;
-            self.plateau = self.believed(0);
-        } else {
-            self.spacing.rate = (self.spacing.rate / 2.0).min(measure.high);
+    }
+
+    /// The end of slow start, if anything was accepted in it.
+    fn measure_first(&mut self, measure: &Measure) {
+        let rate = self.spacing.rate;
+        if measure.accepted < FEW {
+            self.spacing.rate = (rate / 2.0).min(measure.high);
+            return;
         }
-        self.slow_down(ticket);
+        let middle = measure.middle.min(rate);
+        self.found = if measure.accepted < ENOUGH { (middle * rate).sqrt() } else { middle }.max(slowest());
+        self.room = self.found;
+        self.plateau = self.believed(0);
     }
 
     /// The measured rate after one more window, and how long it is believed.
     fn correct(&mut self, measure: &Measure) {
         let before = self.found;
-        let least = if measure.accepted < FEW { before * FALL } else { measure.low };
-        let found = before.max(measure.low).min(measure.high.max(least));
-        let run_over = measure.is_filled && found > before * (1.0 + RISEN);
-        let found = if run_over { (found * NEAR).min(self.spacing.rate).max(found) } else { found };
+        // A few rejections in a row may be a window of the provider's that is not over yet: that is waited out.
+        let sure = measure.accepted >= FEW || before * measure.used >= ENOUGH;
+        let high = if sure { measure.high } else { f64::MAX };
+        let found = before.min(high).max(measure.low);
+        let risen = found > before * (1.0 + RISEN) || self.spacing.rate > before * CLIMBED;
+        let run_over = measure.is_filled && risen;
+        let found = if run_over { (found * self.spacing.rate).sqrt().min(found * NEAR).max(found) } else { found };
         self.found = found.clamp(slowest(), MOST);
         let same = (self.found / before - 1.0).abs() <= MOVED;
         self.plateau = self.believed(if same { self.plateau.saturating_mul(2) } else { 0 });
@@ -219,7 +252,7 @@ impl Limit {
     /// A plateau's length, wanted so long: enough sends for a measure, few enough to notice soon that there is more.
     fn believed(&self, wanted: Micros) -> Micros {
         let time = |sends: f64, least: f64, most: f64| (sends / self.found).clamp(least, most) * SECOND as f64;
-        wanted.clamp(time(10.0, 0.5, 30.0) as Micros, time(100.0, 5.0, 60.0) as Micros)
+        wanted.clamp(time(10.0, 0.5, 30.0) as Micros, time(60.0, 3.0, 60.0) as Micros)
     }
 
     /// Down to the plateau, with one interval left out: where a rejection burns what the bucket had, a send that comes just
@@ -230,7 +263,7 @@ impl Limit {
             self.spacing.rate = self.found * (1.0 - MARGIN);
         }
         self.spacing.rate = self.spacing.rate.max(slowest());
-        let pause = self.spacing.interval().saturating_mul(2).min(LONGEST);
+        let pause = self.spacing.interval().saturating_mul(2 << self.again.min(20)).min(LONGEST);
         self.spacing.next = last.saturating_add(pause);
     }
 

@@ -10,7 +10,7 @@ use super::{Micros, SECOND, Ticket};
 const ROW: u64 = 5;
 /// The gap between the first probes, and the least there is.
 const FIRST_GAP: Micros = SECOND / 4;
-/// The longest gap: recovery is noticed that late at worst.
+/// The longest gap: recovery is noticed that late at worst, and a dead upstream gets one request in two seconds.
 const LAST_GAP: Micros = 2 * SECOND;
 /// Sends a second just after trouble where no limit is known; doubles in `RAMP_DOUBLING`.
 const RAMP_START: f64 = 20.0;
@@ -59,6 +59,11 @@ impl Trouble {
     /// No failure is known that a good head has not followed.
     pub fn is_none(&self) -> bool {
         self.failed == 0 && self.hold.is_none() && self.ramp.is_none()
+    }
+
+    /// Only probes go.
+    pub fn is_holding(&self) -> bool {
+        self.hold.is_some()
     }
 
     /// While only probes go: a send with this number wants to go as one.
@@ -134,7 +139,7 @@ impl Hold {
         }
         let gap = self.gap.clamp(FIRST_GAP, LAST_GAP);
         self.next = now.saturating_add(gap);
-        self.gap = (gap + gap / 2).min(LAST_GAP);
+        self.gap = (gap + gap / 4).min(LAST_GAP);
         self.probe = number;
         Ok(())
     }
