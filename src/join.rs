@@ -68,7 +68,8 @@ pub async fn joined(
     let (reader, as_what) = match seat {
         Seat::First(record, writer, reader) => {
             let kept = Kept { instance: instance.clone(), name, record };
-            tokio::spawn(make(kept, call.clone(), account.behind(), writer, replay_for));
+            let made = Arc::new(call.lingering(instance.config.idempotency.linger));
+            tokio::spawn(make(kept, made, account.behind(), writer, replay_for));
             (reader, None)
         }
         Seat::Joins(reader) => {
@@ -81,18 +82,16 @@ pub async fn joined(
         }
         Seat::Taken | Seat::Alone => return reject(&reused(), call.route.dialect, account),
     };
-    let head = Box::pin(head(&reader, &call, as_what.is_some()));
+    let head = Box::pin(head(&reader, &call));
     match held(head, &call, &instance, interim).await {
         Ok(head) => relay_shared(head, as_what, reader, account),
         Err(reply) => reject(&reply, call.route.dialect, account),
     }
 }
 
-/// The head of the answer; a follower's own deadline counts.
-async fn head(reader: &Reader, call: &Call, follows: bool) -> Result<Head, LocalReply> {
-    let head = reader.head();
-    let head = if follows { timeout_at(call.deadline, head).await } else { Ok(head.await) };
-    match head {
+/// The head of the answer. Each client's own deadline counts; the call goes on without it.
+async fn head(reader: &Reader, call: &Call) -> Result<Head, LocalReply> {
+    match timeout_at(call.deadline, reader.head()).await {
         Ok(Ok(head)) => Ok(head),
         Ok(Err(error)) => Err(LocalReply::new(
             Fault::UpstreamProtocolError,
@@ -100,7 +99,7 @@ async fn head(reader: &Reader, call: &Call, follows: bool) -> Result<Head, Local
         )),
         Err(_) => Err(LocalReply::new(
             Fault::DeadlineExceeded,
-            "the call under way for this idempotency key had no answer by the deadline of this one. A repeat with the same key joins it again",
+            "the call with this idempotency key had no answer by the deadline of this request. It goes on for a while: a repeat with the same key joins it",
         )),
     }
 }

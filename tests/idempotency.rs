@@ -187,6 +187,18 @@ async fn a_followers_own_deadline_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_whose_client_says_how_long_it_waits_goes_on_for_its_retry_too() {
+    let bed = Bed::new("", chat().delay(secs(20)));
+    let impatient = || keyed("k").header("x-stainless-timeout", "10");
+    let first = bed.call(&impatient()).await;
+    assert_eq!((first.status, first.fault().as_str(), bed.now()), (504, "deadline_exceeded", secs(9)));
+    let retry = bed.call(&impatient()).await;
+    assert_eq!((retry.status, retry.outcome(), bed.now()), (504, "deadline", secs(18)));
+    let last = bed.call(&impatient()).await;
+    assert_eq!((last.status, last.outcome(), bed.upstream.count()), (200, "coalesced", 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn own_key_header_wins_and_stays_here() {
     let bed = Bed::new("", chat());
     let own = |own: &str, standard: &str| keyed(standard).header("x-backstop-idempotency-key", own);
@@ -319,4 +331,60 @@ async fn idempotency_key_stable() {
     let bare = Bed::new("", case.script());
     bare.call(&post(CHAT)).await;
     assert!(bare.upstream.seen().iter().all(|seen| seen.value("idempotency-key").is_none()));
+}
+
+/// SplitMix64: a seed is a run.
+fn dice(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Clients of one key come when they like, and some leave; the upstream fails now and then. Whatever happens, it never has
+/// two of them at once, it is not asked again once it has answered, and whoever stays is answered.
+#[tokio::test(start_paused = true)]
+async fn in_every_order_of_coming_failing_and_leaving_there_is_one_call_at_a_time() {
+    const CONFIG: &str = "[retry]\nmax_attempts = 1\n[admission]\nadaptive = false\n[breaker]\nenabled = false\n";
+    for seed in 0..40 {
+        let mut state = seed;
+        let steps: Vec<Step> = (0..4)
+            .map(|_| match dice(&mut state) % 4 {
+                0 => busy().delay(ms(dice(&mut state) % 300)),
+                1 => Step::reset(),
+                _ => chat().delay(ms(50 + dice(&mut state) % 500)),
+            })
+            .chain([chat().delay(ms(200))])
+            .collect();
+        let bed = Bed::new(CONFIG, steps);
+        let clients: Vec<_> = (0..50)
+            .map(|_| {
+                let (comes, leaves) = (ms(dice(&mut state) % 1500), ms(dice(&mut state) % 800));
+                let stays = !dice(&mut state).is_multiple_of(3);
+                let mut client = bed.client();
+                tokio::spawn(async move {
+                    sleep(comes).await;
+                    client.ask(&keyed("k")).await;
+                    if stays {
+                        Some(client.answer().await)
+                    } else {
+                        sleep(leaves).await;
+                        None
+                    }
+                })
+            })
+            .collect();
+        let mut good = 0;
+        for client in clients {
+            if let Some(answer) = client.await.expect("a client that ends well") {
+                assert!(matches!(answer.status, 200 | 502 | 503), "seed {seed}: {}", answer.start);
+                good += usize::from(answer.status == 200);
+            }
+        }
+        let seen = bed.upstream.seen();
+        let answered = bed.metric("backstop_attempts_total", &["success"]);
+        assert!(answered <= 1.0 && seen.len() <= 5, "seed {seed}: {answered} answers, {} calls", seen.len());
+        assert!(good > 0 || answered == 0.0, "seed {seed}");
+        assert_eq!(bed.metric("backstop_in_flight", &[]), 0.0, "seed {seed}");
+    }
 }

@@ -189,7 +189,7 @@ impl Attempts {
             want: self.want,
         };
         let given_up = GivenUp { attempts: self, progress: &progress, over: false };
-        let sent = timeout_at(call.deadline, call.route.upstream.send(outgoing)).await;
+        let sent = timeout_at(after(call.deadline, call.linger), call.route.upstream.send(outgoing)).await;
         given_up.over();
         let response = match sent {
             Err(_) => return Left::Late(progress.started() || progress.finished()),

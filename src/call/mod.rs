@@ -57,6 +57,8 @@ pub struct Call {
     pub arrived: Instant,
     /// When its answer's head must be on its way.
     pub deadline: Instant,
+    /// An attempt under way by then goes on for so long: somebody may come back for its answer.
+    pub linger: Duration,
     /// Tries in all.
     pub max_attempts: u32,
     /// It asks to switch protocols.
@@ -116,6 +118,7 @@ impl Call {
             id,
             arrived,
             deadline: after(arrived, allowance(retry, &parts.headers)),
+            linger: Duration::ZERO,
             max_attempts: client::max_attempts(&parts.headers).unwrap_or(retry.max_attempts),
             upgrade: parts.version == Version::HTTP_11 && hop::upgrade(&parts.headers).is_some(),
             model_call: safety::is_model_call(route.dialect, &parts.method, route.target.path()),
@@ -142,6 +145,11 @@ impl Call {
         call.beat = stream.heartbeat.or(shield.then_some(SHIELD_BEAT)).filter(|_| call.asks_stream());
         call.unencoded();
         Ok(call)
+    }
+
+    /// The same call, whose attempt under way at the deadline goes on for so long.
+    pub fn lingering(&self, linger: Duration) -> Call {
+        Call { linger, ..self.clone() }
     }
 
     /// The same call at another upstream; `None`: its body is gone.

@@ -16,7 +16,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::opening::{Opening, Reply};
 use crate::policy::verdict::{Class, Verdict};
-use crate::reply::{self, LocalReply, Outcome};
+use crate::reply::{self, Fault, LocalReply, Outcome};
 use crate::transcript::{Head, Reader};
 use crate::wire::dialect::Dialect;
 use crate::wire::hop;
@@ -88,7 +88,8 @@ pub fn relay_shared(head: Head, as_what: Option<Outcome>, reader: Reader, mut ac
 /// Turn a request away.
 pub fn reject(reply: &LocalReply, dialect: Dialect, account: Account) -> Response<OutBody> {
     let response = reply.render(dialect).map(|bytes| OutBody::held(vec![bytes], None));
-    send(response, Outcome::Rejected, 0, account)
+    let late = reply.fault == Fault::DeadlineExceeded;
+    send(response, if late { Outcome::Deadline } else { Outcome::Rejected }, 0, account)
 }
 
 fn send(response: Response<OutBody>, outcome: Outcome, attempts: u32, mut account: Account) -> Response<OutBody> {

@@ -284,3 +284,118 @@ fn broken_off() -> TransportError {
     let detail = "the call that was under way for this key was broken off".to_owned();
     TransportError { phase: Phase::Body, kind: Kind::Reset, sent: true, detail }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    fn head() -> Head {
+        Head {
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            extensions: Extensions::new(),
+            told: Some((Outcome::Success, 1)),
+            upstream: "u".into(),
+            stream: false,
+        }
+    }
+
+    async fn next(reader: &mut Reader) -> Next {
+        std::future::poll_fn(|cx| reader.poll_next(cx)).await
+    }
+
+    /// The whole of what a reader gets, and how it ends.
+    async fn all(mut reader: Reader) -> (Vec<u8>, End) {
+        let mut body = Vec::new();
+        loop {
+            match next(&mut reader).await {
+                Next::Piece(bytes) => body.extend_from_slice(&bytes),
+                Next::Trailers(_) => {}
+                Next::End(end) => return (body, end),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_reader_gets_all_of_it_whenever_it_comes() {
+        let (record, writer, first) = Transcript::begin();
+        let first = tokio::spawn(all(first));
+        writer.head(head());
+        writer.piece(Bytes::from_static(b"one ")).await;
+        let second = tokio::spawn(all(record.read().unwrap()));
+        tokio::task::yield_now().await;
+        writer.piece(Bytes::from_static(b"two")).await;
+        writer.end(End::Whole(StreamEnd::Complete), true);
+        let third = record.read().unwrap();
+        assert_eq!((third.left(), record.is_good(), record.is_over()), (Some(7), true, true));
+        for body in [first.await.unwrap(), second.await.unwrap(), all(third).await] {
+            assert_eq!(body, (b"one two".to_vec(), End::Whole(StreamEnd::Complete)));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_writer_that_panics_leaves_nobody_waiting() {
+        let (record, writer, reader) = Transcript::begin();
+        let late = record.read().unwrap();
+        let task = tokio::spawn(async move {
+            writer.head(head());
+            writer.piece(Bytes::from_static(b"half")).await;
+            panic!("as a fault of ours would");
+        });
+        assert!(task.await.is_err());
+        assert!(!record.is_good() && late.head().await.is_ok());
+        for reader in [reader, late] {
+            let (body, end) = all(reader).await;
+            assert!(body == b"half" && matches!(end, End::Broken(_)));
+        }
+        let (_, writer, reader) = Transcript::begin();
+        drop(writer);
+        assert!(reader.head().await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_too_long_to_keep_waits_for_the_slowest_reader_and_holds_little() {
+        const PIECE: usize = 1 << 20;
+        let (record, writer, mut fast) = Transcript::begin();
+        let mut slow = record.read().unwrap();
+        writer.head(head());
+        let pieces = KEPT / PIECE;
+        for _ in 0..pieces {
+            writer.piece(Bytes::from(vec![0; PIECE])).await;
+        }
+        assert!(
+            timeout(Duration::from_secs(9), writer.piece(Bytes::from(vec![0; PIECE]))).await.is_err(),
+            "nobody read"
+        );
+        for _ in 0..=pieces {
+            assert!(matches!(next(&mut fast).await, Next::Piece(_)));
+        }
+        assert!(timeout(Duration::from_secs(9), writer.piece(Bytes::new())).await.is_err(), "one did not");
+        let reads = tokio::spawn(async move { while let Next::Piece(_) = next(&mut slow).await {} });
+        drop(fast);
+        writer.piece(Bytes::from_static(b"!")).await;
+        assert!(record.read().is_none() && record.lock().pieces.len() <= 2, "its start is gone");
+        writer.end(End::Whole(StreamEnd::Complete), true);
+        reads.await.unwrap();
+        assert!(!record.is_good());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_left_alone_only_when_nobody_comes_back_in_time() {
+        let (record, writer, reader) = Transcript::begin();
+        let linger = Duration::from_secs(10);
+        assert!(timeout(Duration::from_secs(60), writer.left_alone(linger)).await.is_err(), "somebody reads");
+        drop(reader);
+        let start = Instant::now();
+        let back = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let reader = record.read();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            drop(reader);
+        };
+        tokio::join!(writer.left_alone(linger), back);
+        assert_eq!(start.elapsed(), Duration::from_secs(75));
+    }
+}
