@@ -61,7 +61,7 @@ impl Instance {
             .collect();
         // A full bucket after every reload would let a herd through.
         let bucket = before.map(|before| before.bucket.clone()).filter(|bucket| bucket.settings() == config.bucket);
-        let bucket = bucket.unwrap_or_else(|| Arc::new(RetryBucket::new(config.bucket)));
+        let bucket = bucket.unwrap_or_else(|| Arc::new(lasting.admission.retry_bucket(config.bucket)));
         Instance { routes: RouteTable::new(&config, upstreams), config, bucket, lasting }
     }
 }

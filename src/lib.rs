@@ -50,9 +50,9 @@
 //! - Classify once, in one pure function; retry, metrics, logs and headers read its result.
 //! - No wait without a limit, no buffer without a bound, no map without a size. The owner's doc names the bound.
 //! - Learning happens at the gate, from the one verdict on an attempt, nowhere else. Logs and metrics read; they never act.
-//! - Being dropped is normal. Tasks are spawned in five places only: a connection accepted ([`server`]), a connection
-//!   opened (`upstream::pool`), a tunnel ([`tunnel`]), a line before a gate as long as somebody stands in it
-//!   ([`admission::gate`]), a call with a key, which outlives its client ([`join`]).
+//! - Being dropped is normal. Tasks are spawned in six places only: a connection accepted ([`server`]), a connection
+//!   opened (`upstream::pool`), a tunnel ([`tunnel`]), a gate before which somebody waits (`admission::drive`), the
+//!   connection to Redis ([`admission::redis`]), a call with a key, which outlives its client ([`join`]).
 //! - Never two live attempts of one call: the old connection is closed before the next try.
 //! - Secrets are a type whose `Debug` hides them; query strings are logged with their values masked; bodies never are.
 //! - The one silent retry is ours, and it is counted: a connection that was closed just as it was used again.

@@ -53,6 +53,7 @@ pub struct Metrics {
     possibly_billed: IntCounterVec,
     unclassified: IntCounterVec,
     reloads: IntCounterVec,
+    redis_up: IntGaugeVec,
     models: Mutex<HashSet<String>>,
 }
 
@@ -144,6 +145,7 @@ impl Metrics {
             possibly_billed: make.counters("backstop_possibly_billed_total", "Attempts whose answer was lost, or whose client left, after the request was sent.", per)?,
             unclassified: make.counters("backstop_unclassified_total", "Answers with a status that no rule knows (recovered=no), and how often the same request later went through (recovered=yes).", &["upstream", "status", "recovered"])?,
             reloads: make.counters("backstop_config_reloads_total", "Config reloads by result.", &["result"])?,
+            redis_up: make.add(IntGaugeVec::new(Opts::new("backstop_redis_up", "1 while limits are shared through Redis, 0 while each Backstop has its own."), &[]))?,
             models: Mutex::default(),
             registry: make.0.clone(),
         };
@@ -277,6 +279,11 @@ impl Metrics {
     /// A reload was tried.
     pub fn reload(&self, well: bool) {
         self.reloads.with_label_values(&[if well { "success" } else { "failure" }]).inc();
+    }
+
+    /// Whether Redis can be used. Never told where none is configured: then there is no such metric.
+    pub fn redis(&self, up: bool) {
+        self.redis_up.with_label_values::<&str>(&[]).set(i64::from(up));
     }
 
     /// The page. `bucket_level`: tokens in the retry bucket now.

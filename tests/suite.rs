@@ -30,6 +30,8 @@ mod fidelity;
 mod framing;
 /// Who may call, and what of a client's own never goes upstream.
 mod gate;
+/// Two hundred agents behind one limit, with an outage in the middle: the aims of the bench `herd`.
+mod herd;
 /// Herds of agents as people reported them (`tests/fixtures/cases.jsonl`), each under its id.
 mod herd_cases;
 /// Many agents behind one learned rate in virtual time: what is lost, wasted and waited for, by seeds.
@@ -46,6 +48,8 @@ mod layering;
 mod limits;
 /// What is counted, under which names and labels.
 mod metrics;
+/// Limits that several Backstops share through a real Redis, and what happens when it is slow, gone or empty.
+mod redis;
 /// A new config without a restart: all of it or nothing.
 mod reload;
 /// A client that repeats a call which was just given up on gets one attempt.

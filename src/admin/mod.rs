@@ -69,6 +69,9 @@ pub fn metrics(instance: &Instance) -> Vec<u8> {
     for name in instance.routes.names() {
         lasting.metrics.gates(name, &lasting.admission.look(name));
     }
+    if let Some(up) = lasting.admission.redis_is_up() {
+        lasting.metrics.redis(up);
+    }
     lasting.metrics.render(instance.bucket.level())
 }
 

@@ -1,29 +1,24 @@
 //! The global token bucket: every retry of every client takes one token, so that a thousand agents cannot stampede.
 //!
-//! governor keeps the count (GCRA). Its own waiting ignores tokio's clock, so we ask, and sleep ourselves; waiters stand
-//! in line, which is fair and wakes one at a time. Bound of the line: `server.max_connections`.
+//! Waiters stand in line, which is fair, wakes one at a time, and asks Redis (where there is one) for one token at a time.
+//! Bound of the line: `server.max_connections`.
 
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use governor::clock::Clock;
-use governor::middleware::StateInformationMiddleware;
-use governor::nanos::Nanos;
-use governor::state::{InMemoryState, NotKeyed};
-use governor::{Quota, RateLimiter};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::store::Store;
 use crate::config;
+use crate::policy::quota::{Quota, Used};
 
 /// The bucket.
 pub struct RetryBucket {
     settings: config::RetryBucket,
-    limiter: RateLimiter<NotKeyed, InMemoryState, TokioClock, StateInformationMiddleware>,
+    quota: Quota,
+    store: Store<Used>,
     line: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
-    /// Tokens that were left after the last one was taken, and when that was.
-    last: std::sync::Mutex<(f64, Instant)>,
 }
 
 /// How a token was got.
@@ -38,20 +33,10 @@ pub enum Token {
 }
 
 impl RetryBucket {
-    /// A full bucket.
-    pub fn new(settings: config::RetryBucket) -> Self {
-        let burst = NonZeroU32::new(settings.burst).unwrap_or(NonZeroU32::MIN);
-        let period = Duration::from_secs_f64(1.0 / settings.rate.max(1e-6)).max(Duration::from_nanos(1));
-        let quota = Quota::with_period(period).unwrap_or(Quota::per_second(NonZeroU32::MIN)).allow_burst(burst);
-        let limiter = RateLimiter::direct_with_clock(quota, TokioClock(Instant::now()))
-            .with_middleware::<StateInformationMiddleware>();
-        RetryBucket {
-            settings,
-            limiter,
-            line: tokio::sync::Mutex::default(),
-            waiting: AtomicUsize::new(0),
-            last: std::sync::Mutex::new((f64::from(settings.burst), Instant::now())),
-        }
+    /// A bucket, as full as the store says.
+    pub fn new(settings: config::RetryBucket, store: Store<Used>) -> Self {
+        let quota = Quota { rate: settings.rate.max(1e-6), burst: f64::from(settings.burst.max(1)) };
+        RetryBucket { settings, quota, store, line: tokio::sync::Mutex::default(), waiting: AtomicUsize::new(0) }
     }
 
     /// The settings it was made with.
@@ -61,43 +46,33 @@ impl RetryBucket {
 
     /// Take one token, waiting for it until `deadline`. Being dropped while waiting gives the place up.
     pub async fn take(&self, deadline: Instant) -> Token {
-        if self.waiting.load(Ordering::Relaxed) == 0 && self.check().is_ok() {
+        let is_alone = self.waiting.load(Ordering::Relaxed) == 0;
+        if is_alone && !self.store.must_ask() && self.store.now(|used, now| used.take_one(now, &self.quota)).is_ok() {
             return Token::AtOnce;
         }
         let place = Place::enter(&self.waiting);
         // Each one ahead needs a token of its own: what cannot be had in time is not waited for.
-        let ahead = Duration::from_secs_f64((place.ahead as f64 / self.settings.rate.max(1e-6)).min(1e9));
+        let missing = (place.ahead as f64 - self.level()).max(0.0);
+        let ahead = Duration::from_secs_f64((missing / self.quota.rate).min(1e9));
         if Instant::now() + ahead > deadline {
             return Token::NotInTime;
         }
-        match timeout_at(deadline, self.in_line()).await {
-            Ok(()) => Token::Waited,
-            Err(_) => Token::NotInTime,
-        }
+        timeout_at(deadline, self.in_line()).await.unwrap_or(Token::NotInTime)
     }
 
-    async fn in_line(&self) {
+    async fn in_line(&self) -> Token {
         let _turn = self.line.lock().await;
-        while let Err(wait) = self.check() {
-            sleep(wait).await;
+        let mut token = Token::AtOnce;
+        while let Err(at) = self.store.update(|used, now| used.take_one(now, &self.quota)).await {
+            token = Token::Waited;
+            sleep_until(self.store.instant(at)).await;
         }
-    }
-
-    fn check(&self) -> Result<(), Duration> {
-        match self.limiter.check() {
-            Ok(snapshot) => {
-                let left = f64::from(snapshot.remaining_burst_capacity());
-                *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = (left, Instant::now());
-                Ok(())
-            }
-            Err(not_yet) => Err(not_yet.wait_time_from(self.limiter.clock().now()).max(Duration::from_millis(1))),
-        }
+        token
     }
 
     /// Tokens in the bucket now.
     pub fn level(&self) -> f64 {
-        let (left, at) = *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        (left + at.elapsed().as_secs_f64() * self.settings.rate).min(f64::from(self.settings.burst))
+        self.store.look(|used, now| used.left(now, &self.quota)).max(0.0)
     }
 }
 
@@ -119,25 +94,19 @@ impl Drop for Place<'_> {
     }
 }
 
-/// tokio's clock for governor, as time since the bucket was made.
-#[derive(Debug, Clone)]
-struct TokioClock(Instant);
-
-impl Clock for TokioClock {
-    type Instant = Nanos;
-
-    fn now(&self) -> Nanos {
-        Nanos::from(self.0.elapsed())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::time::sleep;
+
     use super::*;
+
+    fn bucket(rate: f64, burst: u32) -> RetryBucket {
+        RetryBucket::new(config::RetryBucket { rate, burst }, Store::local())
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_burst_is_free_and_then_the_rate_holds() {
-        let bucket = RetryBucket::new(config::RetryBucket { rate: 10.0, burst: 5 });
+        let bucket = bucket(10.0, 5);
         let start = Instant::now();
         let far = start + Duration::from_secs(60);
         for _ in 0..5 {
@@ -153,7 +122,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_had_in_time_is_not_waited_for() {
-        let bucket = std::sync::Arc::new(RetryBucket::new(config::RetryBucket { rate: 1.0, burst: 1 }));
+        let bucket = std::sync::Arc::new(bucket(1.0, 1));
         let deadline = Instant::now() + Duration::from_secs(3);
         assert_eq!(bucket.take(deadline).await, Token::AtOnce);
         let takes = (0..10).map(|_| {
@@ -170,7 +139,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_dropped_waiter_gives_its_place_up() {
-        let bucket = RetryBucket::new(config::RetryBucket { rate: 1.0, burst: 1 });
+        let bucket = bucket(1.0, 1);
         let far = Instant::now() + Duration::from_secs(60);
         assert_eq!(bucket.take(far).await, Token::AtOnce);
         assert!(tokio::time::timeout(Duration::from_millis(10), bucket.take(far)).await.is_err());

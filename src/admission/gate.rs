@@ -1,8 +1,9 @@
 //! The gate before one upstream, for one credential (or one model of it): who may send now, who waits, who is sent away.
 //!
-//! Without congestion a call passes with two short locks and no wait. Otherwise it stands in a fair line ([`Queue`]), which
-//! one task drives as long as somebody waits: it asks the limits for the next one in line, and sleeps until they allow it.
-//! Leaving the line is dropping the future. Bound of the line: `admission.queue`.
+//! Without congestion a call passes with two short locks and no wait. Otherwise, and wherever the limits are shared through
+//! Redis, it stands in a fair line ([`Queue`]), which one task drives as long as somebody waits (`drive`): it asks the limits
+//! for the next ones in line, and sleeps until they allow it. Leaving the line is dropping the future. Bound of the line:
+//! `admission.queue`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,30 +11,33 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use super::drive::BATCH;
 use super::permit::Permit;
-use super::queue::{Entry, Place, Queue};
-use super::store::Store;
+use super::queue::{Place, Queue};
+use super::store::{BEGINNING, Store};
 use crate::config;
 use crate::policy::breaker::{self, Breaker, Pass, Sign};
-use crate::policy::limits;
+use crate::policy::limits::{self, Limits};
 use crate::policy::pace::Ticket;
 use crate::policy::quota::Quota;
 
 /// A gate.
 pub struct Gate {
-    pub(super) store: Store,
+    pub(super) store: Store<Limits>,
     state: Mutex<State>,
     /// Something changed that the driver waits for: a place at the upstream, the circuit, the limits.
-    changed: Notify,
+    pub(super) changed: Notify,
+    born: Instant,
 }
 
 #[derive(Default)]
-struct State {
-    queue: Queue<Waiter>,
-    breaker: Breaker,
+pub(super) struct State {
+    pub(super) queue: Queue<Waiter>,
+    pub(super) breaker: Breaker,
     in_flight: u32,
-    driven: bool,
-    rules: Rules,
+    /// There is a task that sees to those who wait, and to what the store was told.
+    pub(super) driven: bool,
+    pub(super) rules: Rules,
 }
 
 /// The config's part.
@@ -75,15 +79,9 @@ pub enum Refused {
     Open(Duration),
 }
 
-struct Waiter {
-    ask: Ask,
-    answer: oneshot::Sender<Result<Permit, Refused>>,
-}
-
-/// What the driver waits for.
-enum Pause {
-    Until(Instant),
-    Change,
+pub(super) struct Waiter {
+    pub(super) ask: Ask,
+    pub(super) answer: oneshot::Sender<Result<Permit, Refused>>,
 }
 
 /// How a gate looks from outside.
@@ -134,8 +132,13 @@ impl Default for Rules {
 
 impl Gate {
     /// Open, as nothing is known yet.
-    pub fn new(store: Store) -> Self {
-        Gate { store, state: Mutex::default(), changed: Notify::new() }
+    pub fn new(store: Store<Limits>) -> Self {
+        Gate { store, state: Mutex::default(), changed: Notify::new(), born: Instant::now() }
+    }
+
+    /// The circuit's time. It is not that of the limits, which may be another machine's.
+    pub(super) fn age(&self) -> Duration {
+        BEGINNING.saturating_add(self.born.elapsed())
     }
 
     /// Be let through, at once or in turn. Dropping the future leaves the line.
@@ -158,20 +161,23 @@ impl Gate {
     fn enter(self: &Arc<Self>, ask: Ask, rules: Rules) -> Result<Entered, Refused> {
         let mut state = self.lock();
         state.rules = rules;
-        let now = self.store.now(|_, now| now);
-        if let Some(left) = state.circuit(now).filter(|_| !ask.holds) {
+        let circuit = state.circuit(self.age());
+        if let Some(left) = circuit.filter(|_| !ask.holds) {
             return Err(Refused::Open(left));
         }
-        if state.queue.is_empty() && !state.driven && state.free_places() > 0 && state.circuit(now).is_none() {
+        let must_ask = self.store.must_ask();
+        let is_alone = state.queue.is_empty() && !state.driven && state.free_places() > 0 && circuit.is_none();
+        if is_alone && !must_ask {
             let taken = self.store.now(|limits, now| limits.take(now, ask.tokens, &rules.limits));
             if let Ok(ticket) = taken {
                 return Ok(Entered::Through(self.permit(&mut state, ticket, ask.tokens)));
             }
         }
         let ahead = state.queue.len();
-        let earliest = self.store.now(|limits, now| limits.earliest(now, ahead, &rules.limits).saturating_sub(now));
-        let wait = earliest.max(state.circuit(now).unwrap_or_default());
-        if ahead >= rules.queue {
+        let earliest = self.store.look(|limits, now| limits.earliest(now, ahead, &rules.limits).saturating_sub(now));
+        let wait = earliest.max(circuit.unwrap_or_default());
+        // Those who only wait for Redis' answer are no line.
+        if ahead >= rules.queue.saturating_add(if must_ask { BATCH } else { 0 }) {
             return Err(Refused::Full(wait));
         }
         if wait > ask.deadline.saturating_duration_since(Instant::now()) {
@@ -179,88 +185,33 @@ impl Gate {
         }
         let (tell, answer) = oneshot::channel();
         let id = state.queue.push(ask.place, Waiter { ask, answer: tell });
-        if !std::mem::replace(&mut state.driven, true) {
-            tokio::spawn(self.clone().drive());
-        }
+        self.rouse(&mut state);
         Ok(Entered::Waiting(answer, id))
     }
 
-    /// Let one after another through until nobody waits.
-    async fn drive(self: Arc<Self>) {
-        while let Some(pause) = self.let_through() {
-            match pause {
-                Pause::Change => self.changed.notified().await,
-                Pause::Until(at) => tokio::select! {
-                    () = sleep_until(at) => {}
-                    () = self.changed.notified() => {}
-                },
-            }
-        }
-    }
-
-    /// Let through who may go now; `None`: nobody waits any more.
-    fn let_through(self: &Arc<Self>) -> Option<Pause> {
-        loop {
-            let mut state = self.lock();
-            let now = self.store.now(|_, now| now);
-            let circuit = state.circuit(now);
-            if let Some(left) = circuit {
-                let new = state.queue.take_if(|waiter| !waiter.ask.holds);
-                new.into_iter().for_each(|waiter| drop(waiter.answer.send(Err(Refused::Open(left)))));
-            }
-            let probing = self.store.now(|limits, _| limits.is_probing());
-            let next = if probing { state.queue.pop_least(|waiter| waiter.ask.tried) } else { state.queue.pop() };
-            let Some(next) = next else {
-                state.driven = false;
-                return None;
-            };
-            let pause = match circuit {
-                Some(left) => Some(Pause::Until(self.store.instant(now.saturating_add(left)))),
-                None => (state.free_places() == 0).then_some(Pause::Change),
-            };
-            if pause.is_some() {
-                state.queue.put_back(next);
-                return pause;
-            }
-            match self.take(&mut state, &next) {
-                Ok(permit) => {
-                    drop(state);
-                    // One who left meanwhile drops the permit, which takes the lock.
-                    drop(next.item.answer.send(Ok(permit)));
-                }
-                Err(at) => {
-                    state.queue.put_back(next);
-                    return Some(Pause::Until(self.store.instant(at)));
-                }
-            }
-        }
-    }
-
-    fn take(self: &Arc<Self>, state: &mut State, next: &Entry<Waiter>) -> Result<Permit, Duration> {
-        let tokens = next.item.ask.tokens;
-        let settings = state.rules.limits;
-        let ticket = self.store.now(|limits, now| limits.take(now, tokens, &settings))?;
-        Ok(self.permit(state, ticket, tokens))
-    }
-
-    fn permit(self: &Arc<Self>, state: &mut State, ticket: Option<Ticket>, tokens: f64) -> Permit {
+    pub(super) fn permit(self: &Arc<Self>, state: &mut State, ticket: Option<Ticket>, tokens: f64) -> Permit {
         state.in_flight += 1;
-        let now = self.store.now(|_, now| now);
-        let pass = state.rules.breaker.map(|settings| state.breaker.enter(now, &settings));
+        let pass = state.rules.breaker.map(|settings| state.breaker.enter(self.age(), &settings));
         Permit::new(self.clone(), ticket, pass, tokens)
     }
 
     /// Tell the circuit what an attempt showed. `true`: that opened it.
     pub(super) fn tell_circuit(&self, pass: Pass, sign: Sign) -> bool {
         let mut state = self.lock();
-        let now = self.store.now(|_, now| now);
         let Some(settings) = state.rules.breaker else { return false };
-        state.breaker.learn(now, pass, sign, &settings)
+        state.breaker.learn(self.age(), pass, sign, &settings)
     }
 
     /// A limit was told of by a request that had passed before this gate was there.
-    pub(super) fn limited(&self, close_for: Option<Duration>) {
-        self.store.now(|limits, now| limits.limited(now, close_for));
+    pub(super) fn limited(self: &Arc<Self>, close_for: Option<Duration>) {
+        self.tell(move |limits, now| limits.limited(now, close_for));
+    }
+
+    /// The limits have changed, here or by and by for all who share them.
+    pub(super) fn tell(self: &Arc<Self>, change: impl Fn(&mut Limits, Duration) + Send + Sync + 'static) {
+        if self.store.tell(change) {
+            self.rouse(&mut self.lock());
+        }
     }
 
     /// What the limits, the circuit or the places allow has changed.
@@ -288,28 +239,34 @@ impl Gate {
     pub fn look(&self) -> Look {
         let state = self.lock();
         let (rate, cooldown, free) =
-            self.store.now(|limits, now| (limits.rate(), limits.cooldown(now), limits.is_free(now)));
+            self.store.look(|limits, now| (limits.rate(), limits.cooldown(now), limits.is_free(now)));
         let open = state.breaker.is_open();
-        let idle = free && !open && state.queue.is_empty() && state.in_flight == 0;
+        let idle = free && !open && !state.driven && state.queue.is_empty() && state.in_flight == 0;
         Look { waiting: state.queue.len(), rate, cooldown, open, idle }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
     /// How long the circuit is still open.
-    fn circuit(&self, now: Duration) -> Option<Duration> {
+    pub(super) fn circuit(&self, now: Duration) -> Option<Duration> {
         self.rules.breaker.and(self.breaker.closed_until(now)).map(|until| until.saturating_sub(now))
     }
 
-    fn free_places(&self) -> u32 {
+    pub(super) fn free_places(&self) -> u32 {
         match self.rules.max_concurrency {
             0 => u32::MAX,
             most => most.saturating_sub(self.in_flight),
         }
+    }
+
+    /// Requests that may go at once: while it is not known whether the upstream is back, one goes to find out.
+    pub(super) fn room(&self) -> usize {
+        let most = if self.breaker.is_open() { 1 } else { BATCH };
+        most.min(usize::try_from(self.free_places()).unwrap_or(usize::MAX))
     }
 }
 

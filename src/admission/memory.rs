@@ -51,6 +51,16 @@ impl Fingerprint {
         short.copy_from_slice(&full[..16]);
         Fingerprint(short)
     }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As 32 hexadecimal digits.
+    pub fn hex(&self) -> String {
+        format!("{:032x}", u128::from_be_bytes(self.0))
+    }
 }
 
 /// The memory.

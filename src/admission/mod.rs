@@ -3,13 +3,16 @@
 //!
 //! There is one gate for each upstream and credential. Where a provider's limit is told to be one of a single model, that
 //! model gets a gate of its own before it, so that the others go on. Bound: [`MOST`] credentials, [`MOST_MODELS`] models
-//! each; what is forgotten first is what stands open anyway.
+//! each; what is forgotten first is what stands open anyway. With Redis, limits and retry bucket are those of all Backstops
+//! on it; lines, circuits and places at the upstream are each one's own.
 
 pub mod bucket;
+mod drive;
 pub mod gate;
 pub mod memory;
 pub mod permit;
 pub mod queue;
+pub mod redis;
 pub mod store;
 
 use std::collections::HashMap;
@@ -20,11 +23,16 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 
+use bucket::RetryBucket;
 use gate::{Ask, Gate, Look, Refused, Rules};
+use memory::Fingerprint;
 use permit::Permit;
+use redis::Redis;
 use store::Store;
 
+use crate::config;
 use crate::policy::lesson::Lesson;
+use crate::policy::limits::Limits;
 use crate::policy::pace::Signal;
 
 /// Credentials that have gates.
@@ -37,6 +45,7 @@ const MOST_MODELS: usize = 64;
 pub struct Admission {
     gates: DashMap<Key, Arc<Gates>>,
     hasher: RandomState,
+    redis: Option<Arc<Redis>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -48,10 +57,18 @@ struct Key {
 
 /// The gates before one upstream for one credential.
 pub struct Gates {
+    home: Home,
     all: Arc<Gate>,
     models: Mutex<HashMap<String, Arc<Gate>>>,
     /// There are gates for models: only then is a request's model looked for.
     split: AtomicBool,
+}
+
+/// Where the limits of an upstream and credential are kept.
+struct Home {
+    redis: Option<Arc<Redis>>,
+    /// The same in every Backstop; the credential cannot be told from it.
+    name: Fingerprint,
 }
 
 /// Leave to send one request.
@@ -62,16 +79,36 @@ pub struct Passage {
 }
 
 impl Admission {
-    /// The gates before an upstream for a credential.
-    pub fn gates(&self, upstream: &Arc<str>, credential: &[u8]) -> Arc<Gates> {
-        let key = Key { upstream: upstream.clone(), credential: self.hash(credential) };
+    /// Limits that are shared by all Backstops on this Redis.
+    pub fn on(redis: Option<Arc<Redis>>) -> Self {
+        Admission { redis, ..Admission::default() }
+    }
+
+    /// Whether Redis can be used; `None`: none is configured.
+    pub fn redis_is_up(&self) -> Option<bool> {
+        self.redis.as_ref().map(|redis| redis.is_up())
+    }
+
+    /// A retry bucket, full unless others share it.
+    pub fn retry_bucket(&self, settings: config::RetryBucket) -> RetryBucket {
+        let key = format!("backstop:retry_bucket:{}:{}", settings.rate, settings.burst);
+        let store = self.redis.as_ref().map_or_else(Store::local, |redis| Store::shared(redis.clone(), key));
+        RetryBucket::new(settings, store)
+    }
+
+    /// The gates before an upstream for a client's credential; empty, if it is Backstop that puts one in.
+    pub fn gates(&self, upstream: &config::Upstream, credential: &[u8]) -> Arc<Gates> {
+        let host = upstream.base_url.authority().map_or("", |authority| authority.as_str());
+        let own = upstream.api_key.as_ref().map_or("", |key| key.expose());
+        let key = Key { upstream: upstream.name.clone(), credential: self.hasher.hash_one((host, own, credential)) };
         if let Some(gates) = self.gates.get(&key) {
             return gates.clone();
         }
         if self.gates.len() >= MOST {
             self.gates.retain(|_, gates| !gates.idle());
         }
-        let made = Arc::new(Gates::new());
+        let name = Fingerprint::of([upstream.name.as_bytes(), host.as_bytes(), own.as_bytes(), credential]);
+        let made = Arc::new(Gates::new(Home { redis: self.redis.clone(), name }));
         // With more credentials at work than that, the newest are on their own.
         if self.gates.len() >= MOST { made } else { self.gates.entry(key).or_insert(made).clone() }
     }
@@ -96,8 +133,9 @@ impl Admission {
 }
 
 impl Gates {
-    fn new() -> Self {
-        Gates { all: Arc::new(Gate::new(Store::local())), models: Mutex::default(), split: AtomicBool::new(false) }
+    fn new(home: Home) -> Self {
+        let all = Arc::new(Gate::new(home.store("")));
+        Gates { home, all, models: Mutex::default(), split: AtomicBool::new(false) }
     }
 
     /// Be let through. `model` is asked only where models have gates of their own.
@@ -140,7 +178,7 @@ impl Gates {
             }
         }
         self.split.store(true, Ordering::Relaxed);
-        Some(models.entry(name.to_owned()).or_insert_with(|| Arc::new(Gate::new(Store::local()))).clone())
+        Some(models.entry(name.to_owned()).or_insert_with(|| Arc::new(Gate::new(self.home.store(name)))).clone())
     }
 
     fn looks(&self) -> Vec<Look> {
@@ -153,6 +191,15 @@ impl Gates {
 
     fn models(&self) -> MutexGuard<'_, HashMap<String, Arc<Gate>>> {
         self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Home {
+    /// A store for the limits of one model, or (empty) of all together.
+    fn store(&self, model: &str) -> Store<Limits> {
+        let Some(redis) = &self.redis else { return Store::local() };
+        let digest = Fingerprint::of([self.name.bytes(), model.as_bytes()]).hex();
+        Store::shared(redis.clone(), format!("backstop:limits:{digest}"))
     }
 }
 

@@ -25,9 +25,10 @@ impl Permit {
     pub fn learn(&mut self, lesson: &Lesson) -> bool {
         let ticket = self.ticket.take();
         if let Some(ticket) = ticket {
-            self.gate.store.now(|limits, now| {
-                limits.learn(now, ticket, lesson.signal);
-                if let Some(wait) = lesson.close_for {
+            let Lesson { signal, close_for, .. } = *lesson;
+            self.gate.tell(move |limits, now| {
+                limits.learn(now, ticket, signal);
+                if let Some(wait) = close_for {
                     limits.close(now, wait);
                 }
             });
@@ -43,7 +44,7 @@ impl Permit {
     pub fn settle(&mut self, used: u64) {
         if let Some(taken) = self.tokens.take() {
             let settings = self.gate.settings();
-            self.gate.store.now(|limits, now| limits.give_tokens(now, taken - used as f64, &settings));
+            self.gate.tell(move |limits, now| limits.give_tokens(now, taken - used as f64, &settings));
             self.gate.changed();
         }
     }

@@ -21,7 +21,7 @@ impl Attempts {
         }
         let (call, lasting) = (&self.call, &self.instance.lasting);
         let upstream = &call.route.upstream.config;
-        let gates = lasting.admission.gates(&upstream.name, call.credential());
+        let gates = lasting.admission.gates(upstream, call.credential());
         let ask = Ask {
             place: Place { priority: call.priority, flow: lasting.admission.hash(&call.flow), since: call.arrived },
             deadline: call.deadline,

@@ -98,6 +98,13 @@ impl Limits {
         }
     }
 
+    /// Keep to a wait that others know of, too. The longest counts.
+    pub fn keep_wait(&mut self, other: &Limits) {
+        if other.cooldown.until > self.cooldown.until {
+            self.cooldown = other.cooldown;
+        }
+    }
+
     /// What is left of a provider's wait.
     pub fn cooldown(&self, now: Duration) -> Duration {
         self.cooldown.end(now).saturating_sub(now)
@@ -159,6 +166,17 @@ mod tests {
         assert_eq!((limits.cooldown(NOW), limits.cooldown(NOW + ms(501))), (ms(500), ms(0)));
         assert!(limits.take(NOW, 0.0, &Settings { adaptive: false, ..ADAPTIVE }).is_ok());
         assert!(limits.take(NOW + ms(500), 0.0, &ADAPTIVE).is_ok());
+    }
+
+    #[test]
+    fn the_longest_of_two_waits_is_kept() {
+        let (mut ours, mut theirs) = (Limits::default(), Limits::default());
+        ours.close(NOW, ms(500));
+        theirs.close(NOW, ms(100));
+        theirs.keep_wait(&ours);
+        assert_eq!(theirs.cooldown(NOW), ms(500));
+        theirs.keep_wait(&Limits::default());
+        assert_eq!(theirs.cooldown(NOW), ms(500));
     }
 
     #[test]

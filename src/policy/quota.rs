@@ -38,6 +38,21 @@ impl Used {
         early.saturating_add(seconds((units - quota.burst) / quota.rate))
     }
 
+    /// Units that can be had now.
+    pub fn left(&self, now: Duration, quota: &Quota) -> f64 {
+        quota.burst - self.full_at(now, quota).saturating_sub(now).as_secs_f64() * quota.rate
+    }
+
+    /// Take one unit. `Err`: not before then (later than `now`).
+    pub fn take_one(&mut self, now: Duration, quota: &Quota) -> Result<(), Duration> {
+        let ready = self.ready_at(now, 1.0, quota);
+        if ready > now {
+            return Err(ready);
+        }
+        self.take(now, 1.0, quota);
+        Ok(())
+    }
+
     /// Take `units`, there or not.
     pub fn take(&mut self, now: Duration, units: f64, quota: &Quota) {
         self.full_at = self.full_at(now, quota).max(now).saturating_add(seconds(units / quota.rate));
@@ -84,6 +99,14 @@ mod tests {
         assert_eq!(used.ready_at(now, 3.0, &QUOTA), ms(60_300));
         assert_eq!(used.ready_at(now, 99.0, &QUOTA), ms(60_500), "more than the burst: when it is full");
         assert!(used.ready_at(ms(60_500), 5.0, &QUOTA) <= ms(60_500));
+    }
+
+    #[test]
+    fn one_by_one_until_nothing_is_left() {
+        let (mut used, now) = (Used::default(), ms(60_000));
+        let taken = (0..9).filter(|_| used.take_one(now, &QUOTA).is_ok()).count();
+        assert_eq!((taken, used.left(now, &QUOTA), used.left(ms(60_200), &QUOTA)), (5, 0.0, 2.0));
+        assert_eq!(used.take_one(now, &QUOTA), Err(ms(60_100)));
     }
 
     #[test]

@@ -60,9 +60,12 @@ pub fn reload(current: &Current, sources: &Sources) {
             let (old, new) = (&before.config, loaded.config);
             if old.server.listen != new.server.listen
                 || old.server.max_connections != new.server.max_connections
+                || old.redis != new.redis
                 || old.log != new.log
             {
-                tracing::warn!("server.listen, server.max_connections and [log] take a restart; the rest is in force");
+                tracing::warn!(
+                    "server.listen, server.max_connections, [redis] and [log] take a restart; the rest is in force"
+                );
             }
             current.store(Arc::new(Instance::new(Arc::new(new), before.lasting.clone(), Some(&before))));
             metrics.reload(true);

@@ -13,8 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout_at};
 
 use super::{Current, reload, serve_connection};
+use crate::admission::Admission;
+use crate::admission::redis::Redis;
 use crate::clock::{Clock, after};
-
 use crate::config::{Config, Sources, Upstream};
 use crate::drain::Drain;
 use crate::instance::{DialFor, Instance, Lasting};
@@ -32,7 +33,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// If the address cannot be listened on, or the process cannot be told of signals.
 pub async fn run(config: Config, sources: Sources) -> io::Result<ExitCode> {
     let config = Arc::new(config);
-    let lasting = Arc::new(lasting()?);
+    let lasting = Arc::new(lasting(&config)?);
     let current = Arc::new(ArcSwap::from_pointee(Instance::new(config.clone(), lasting.clone(), None)));
     let listener = listen(config.server.listen)?;
     let mut signals = Signals::new()?;
@@ -48,16 +49,18 @@ pub async fn run(config: Config, sources: Sources) -> io::Result<ExitCode> {
     Ok(finish(&current, &lasting.drain, &open, config.server.max_connections, signals).await)
 }
 
-fn lasting() -> io::Result<Lasting> {
+fn lasting(config: &Config) -> io::Result<Lasting> {
+    let clock = Clock::real();
+    let redis = config.redis.as_ref().map(|url| Redis::open(url.expose(), clock.wall())).transpose();
     let proxies = proxies_from_env();
     let dial: Box<DialFor> =
         Box::new(move |upstream: &Upstream| Arc::new(Sockets::new(upstream.ca_file.as_deref(), Some(proxies.clone()))));
     Ok(Lasting {
         metrics: Arc::new(Metrics::new().map_err(io::Error::other)?),
-        admission: Default::default(),
+        admission: Admission::on(redis.map_err(io::Error::other)?),
         keyed: Default::default(),
         memory: Default::default(),
-        clock: Clock::real(),
+        clock,
         drain: Drain::default(),
         dial,
     })

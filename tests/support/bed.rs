@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use backstop::admin;
+use backstop::admission::Admission;
+use backstop::admission::redis::Redis;
 use backstop::clock::Clock;
 use backstop::config::{self, Sources, load};
 use backstop::drain::Drain;
@@ -48,7 +50,8 @@ impl Bed {
         let sources = Sources { path: Some(path), env: lookup, ..Sources::default() };
         let config = load(&sources).unwrap_or_else(|error| panic!("{error}")).config;
         let upstream = Upstream::new(script);
-        let instance = Instance::new(Arc::new(config), lasting(&upstream), None);
+        let lasting = lasting(&upstream, config.redis.as_ref());
+        let instance = Instance::new(Arc::new(config), lasting, None);
         let current = Arc::new(ArcSwap::from_pointee(instance));
         Bed { current, upstream, sources, dir, start: Instant::now() }
     }
@@ -131,11 +134,12 @@ impl Bed {
     }
 }
 
-fn lasting(upstream: &Arc<Upstream>) -> Arc<Lasting> {
+fn lasting(upstream: &Arc<Upstream>, redis: Option<&config::Secret>) -> Arc<Lasting> {
+    let redis = redis.map(|url| Redis::open(url.expose(), SystemTime::now()).expect("a URL"));
     let upstream = upstream.clone();
     Arc::new(Lasting {
         metrics: Arc::new(Metrics::new().expect("metrics")),
-        admission: Default::default(),
+        admission: Admission::on(redis),
         keyed: Default::default(),
         memory: Default::default(),
         clock: Clock::starting_at(SystemTime::UNIX_EPOCH + WALL),

@@ -21,10 +21,15 @@ pub struct Process {
 impl Process {
     /// Start it with this config and nothing of our environment but what is given.
     pub fn start(toml: &str, env: &[(&str, &str)]) -> Process {
+        Process::logging("trace", toml, env)
+    }
+
+    /// The same with a log of this level, "info" at least.
+    pub fn logging(level: &str, toml: &str, env: &[(&str, &str)]) -> Process {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("backstop.toml"), toml).expect("a config file");
         let mut child = Command::new(env!("CARGO_BIN_EXE_backstop"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--set", "log.level=trace"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--set", &format!("log.level={level}")])
             .current_dir(dir.path())
             .env_clear()
             .envs(env.iter().copied())

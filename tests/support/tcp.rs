@@ -95,6 +95,14 @@ impl Certificate {
         self.dir.path().join("ca.pem").display().to_string()
     }
 
+    /// Paths of the certificate and its key, as PEM.
+    pub fn files(&self) -> (String, String) {
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| self.dir.path().join(name));
+        std::fs::write(&cert, self.chain.pem()).expect("a file");
+        std::fs::write(&key, self.key.serialize_pem()).expect("a file");
+        (cert.display().to_string(), key.display().to_string())
+    }
+
     fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let key = rustls::pki_types::PrivateKeyDer::try_from(self.key.serialize_der()).expect("a key");
