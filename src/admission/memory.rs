@@ -40,11 +40,6 @@ impl Fingerprint {
         Self::short(digest)
     }
 
-    /// The digest itself.
-    pub fn bytes(&self) -> [u8; 16] {
-        self.0
-    }
-
     fn short(digest: Sha256) -> Self {
         let full = digest.finalize();
         let mut short = [0; 16];
