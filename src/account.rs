@@ -1,6 +1,6 @@
 //! The account of one request: what metrics and the log say of it, told once, when it is over, however it ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::Method;
@@ -28,6 +28,18 @@ pub struct Account {
     spent: Option<(Option<Usage>, String)>,
     /// Leave to be at the upstream, given back when the answer is over.
     passage: Option<Passage>,
+    /// It stands behind the accounts of those who read its answer: requests and log lines are theirs.
+    behind: bool,
+    closing: Option<Arc<OnceLock<Closing>>>,
+}
+
+/// How an account was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closing {
+    /// How the request came to its answer.
+    pub outcome: Outcome,
+    /// How the answer ended.
+    pub end: StreamEnd,
 }
 
 #[derive(Clone, Copy)]
@@ -56,6 +68,8 @@ impl Account {
             end: None,
             spent: None,
             passage: None,
+            behind: false,
+            closing: None,
         }
     }
 
@@ -63,6 +77,18 @@ impl Account {
     pub fn routed(&mut self, upstream: &Arc<str>) {
         self.upstream = upstream.clone();
         self.in_flight = Some(self.metrics.in_flight(upstream));
+    }
+
+    /// Another one for the call itself, whose answer this one's client reads, perhaps among others.
+    pub fn behind(&self) -> Account {
+        let mut behind = Account::open(self.metrics.clone(), self.id.clone(), self.method.clone(), "");
+        (behind.upstream, behind.behind) = (self.upstream.clone(), true);
+        behind
+    }
+
+    /// Where to read how it was closed, once it is.
+    pub fn closing(&mut self) -> Arc<OnceLock<Closing>> {
+        self.closing.get_or_insert_default().clone()
     }
 
     /// This upstream answers it: its own, or a fallback.
@@ -108,19 +134,8 @@ impl Account {
     }
 }
 
-impl Drop for Account {
-    fn drop(&mut self) {
-        let gone = Answered { status: 499, outcome: Outcome::ClientGone, attempts: 0, head_after: Duration::ZERO };
-        let answered = self.answered.unwrap_or(gone);
-        let end = self.end.unwrap_or(StreamEnd::ClientGone);
-        let took = self.arrived.elapsed();
-        self.metrics.request(&self.upstream, answered.outcome.name(), answered.status);
-        if self.in_flight.is_some() {
-            self.metrics.duration(&self.upstream, took);
-        }
-        if self.stream {
-            self.metrics.stream(&self.upstream, end);
-        }
+impl Account {
+    fn count_tokens(&mut self) {
         match &self.spent {
             Some((Some(usage), model)) => {
                 self.metrics.tokens(&self.upstream, model, usage.input, usage.output, usage.cached);
@@ -130,6 +145,29 @@ impl Drop for Account {
             }
             Some((None, _)) => self.metrics.usage_unknown(&self.upstream),
             None => {}
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let gone = Answered { status: 499, outcome: Outcome::ClientGone, attempts: 0, head_after: Duration::ZERO };
+        let answered = self.answered.unwrap_or(gone);
+        let end = self.end.unwrap_or(StreamEnd::ClientGone);
+        if let Some(closing) = &self.closing {
+            let _ = closing.set(Closing { outcome: answered.outcome, end });
+        }
+        self.count_tokens();
+        if self.behind {
+            return;
+        }
+        let took = self.arrived.elapsed();
+        self.metrics.request(&self.upstream, answered.outcome.name(), answered.status);
+        if self.in_flight.is_some() {
+            self.metrics.duration(&self.upstream, took);
+        }
+        if self.stream {
+            self.metrics.stream(&self.upstream, end);
         }
         tracing::info!(
             request = self.id,

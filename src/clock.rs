@@ -46,6 +46,11 @@ impl Clock {
     }
 }
 
+/// 32 hexadecimal digits that come up once.
+pub fn unique() -> String {
+    format!("{:032x}", fastrand::u128(..))
+}
+
 /// `instant + duration`, or a year on where that does not fit.
 pub fn after(instant: Instant, duration: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

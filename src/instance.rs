@@ -11,6 +11,7 @@ use crate::config::{self, Config};
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::route::RouteTable;
+use crate::transcript::table::Table;
 use crate::upstream::Upstream;
 use crate::upstream::dial::Dial;
 
@@ -32,6 +33,8 @@ pub struct Lasting {
     pub metrics: Arc<Metrics>,
     /// The gates before the upstreams.
     pub admission: Admission,
+    /// Calls with a key, in flight and finished.
+    pub keyed: Table,
     /// Calls that just ended badly.
     pub memory: Memory,
     /// Clock and dice.

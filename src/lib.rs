@@ -11,6 +11,7 @@
 //! 2. **Where.** [`route`] finds the upstream, the dialect that the client speaks, and the target as the upstream sees it.
 //! 3. **What.** [`call`] reads the request as far as it must be read: headers that go on, a body kept for repeating (or,
 //!    if it is too large, passed on once as it comes), the deadline (the client's own patience counts), the tries allowed.
+//!    Calls of one idempotency key are one call, made by a task of its own whose [`transcript`] they all read ([`join`]).
 //! 4. **Tries.** [`attempts`] is the loop: be let through the gate ([`admission`]: one for each upstream and credential, which
 //!    knows the provider's waits, the learned pace, the fixed limits and the circuit, and lets callers through in a fair
 //!    line), send ([`upstream`]), read the [`answer`] as far as it must be seen, judge it
@@ -35,10 +36,10 @@
 //! | --- | --- | --- |
 //! | 10 | `main`, [`cli`] | arguments, exit codes, one small file a subcommand |
 //! | 9 | [`server`] | listener, gate, drain, reload |
-//! | 8 | [`proxy`], [`admin`] | the main path and nothing else; our own pages |
+//! | 8 | [`proxy`], [`join`], [`admin`] | the main path and nothing else; calls of one key; our own pages |
 //! | 7 | [`attempts`], [`relay`], [`tunnel`] | the retry loop; the answer to the client; switched protocols |
 //! | 6 | [`call`], [`instance`], [`opening`] | a request ready to be sent; what calls share under one config; what a call comes to |
-//! | 5 | [`route`], [`answer`], [`account`] | which upstream; an upstream's answer; what is told of a request |
+//! | 5 | [`route`], [`answer`], [`account`], [`transcript`] | which upstream; an upstream's answer; what is told of a request; the record of an answer that several read |
 //! | 4 | [`upstream`], [`admission`], [`metrics`], [`reply`] | hyper and rustls behind one `Dial` seam; shared limits; the registry; our own answers |
 //! | 3 | [`config`] | private reader → validated `Config`; every fault names file, line and key |
 //! | 2 | [`policy`], [`clock`], [`drain`] | decisions, pure: clock and dice are arguments; the only reader of clock and dice |
@@ -49,9 +50,9 @@
 //! - Classify once, in one pure function; retry, metrics, logs and headers read its result.
 //! - No wait without a limit, no buffer without a bound, no map without a size. The owner's doc names the bound.
 //! - Learning happens at the gate, from the one verdict on an attempt, nowhere else. Logs and metrics read; they never act.
-//! - Being dropped is normal. Tasks are spawned in five places only: a connection accepted ([`server`]), a connection
+//! - Being dropped is normal. Tasks are spawned in six places only: a connection accepted ([`server`]), a connection
 //!   opened (`upstream::pool`), a tunnel ([`tunnel`]), a gate before which somebody waits (`admission::drive`), the
-//!   connection to Redis ([`admission::redis`]).
+//!   connection to Redis ([`admission::redis`]), a call with a key, which outlives its client ([`join`]).
 //! - Never two live attempts of one call: the old connection is closed before the next try.
 //! - Secrets are a type whose `Debug` hides them; query strings are logged with their values masked; bodies never are.
 //! - The one silent retry is ours, and it is counted: a connection that was closed just as it was used again.
@@ -67,6 +68,7 @@ pub mod clock;
 pub mod config;
 pub mod drain;
 pub mod instance;
+pub mod join;
 pub mod metrics;
 pub mod opening;
 pub mod policy;
@@ -75,6 +77,7 @@ pub mod relay;
 pub mod reply;
 pub mod route;
 pub mod server;
+pub mod transcript;
 pub mod tunnel;
 pub mod upstream;
 pub mod wire;

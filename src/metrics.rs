@@ -142,7 +142,7 @@ impl Metrics {
             retry_tokens: make.counters("backstop_retry_tokens_total", "Tokens spent on attempts that were thrown away.", per)?,
             coalesced: make.counters("backstop_coalesced_total", "Requests that joined a call in flight.", per)?,
             replayed: make.counters("backstop_replayed_total", "Requests answered from a finished call.", per)?,
-            possibly_billed: make.counters("backstop_possibly_billed_total", "Attempts whose answer was lost after the request was sent.", per)?,
+            possibly_billed: make.counters("backstop_possibly_billed_total", "Attempts whose answer was lost, or whose client left, after the request was sent.", per)?,
             unclassified: make.counters("backstop_unclassified_total", "Answers with a status that no rule knows (recovered=no), and how often the same request later went through (recovered=yes).", &["upstream", "status", "recovered"])?,
             reloads: make.counters("backstop_config_reloads_total", "Config reloads by result.", &["result"])?,
             redis_up: make.add(IntGaugeVec::new(Opts::new("backstop_redis_up", "1 while limits are shared through Redis, 0 while each Backstop has its own."), &[]))?,
@@ -186,8 +186,13 @@ impl Metrics {
     pub fn attempt(&self, upstream: &str, verdict: &Verdict) {
         self.attempts.with_label_values(&[upstream, verdict.class.name(), verdict.reason.name()]).inc();
         if verdict.ambiguous {
-            self.possibly_billed.with_label_values(&[upstream]).inc();
+            self.possibly_billed(upstream);
         }
+    }
+
+    /// An attempt may have been carried out, and nobody has its answer.
+    pub fn possibly_billed(&self, upstream: &str) {
+        self.possibly_billed.with_label_values(&[upstream]).inc();
     }
 
     /// A retry is sent, after `waited`.
@@ -199,6 +204,16 @@ impl Metrics {
     /// A retry had to wait for a token.
     pub fn bucket_wait(&self) {
         self.bucket_waits.inc();
+    }
+
+    /// A request joined a call in flight.
+    pub fn coalesced(&self, upstream: &str) {
+        self.coalesced.with_label_values(&[upstream]).inc();
+    }
+
+    /// A request was given an answer again.
+    pub fn replayed(&self, upstream: &str) {
+        self.replayed.with_label_values(&[upstream]).inc();
     }
 
     /// A request had to wait for its turn.

@@ -1,26 +1,20 @@
 //! The main path: a client's request in, an answer out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio::time::sleep;
 
 use crate::account::Account;
 use crate::attempts::Attempts;
 use crate::call::Call;
-use crate::config::Interim;
 use crate::instance::Instance;
-use crate::opening::Opening;
-use crate::relay::{OutBody, Trying, reject, relay, relay_early};
+use crate::join::{self, joined};
+use crate::relay::{OutBody, Trying, held, reject, relay, relay_early, within};
 use crate::reply::{Fault, LocalReply};
 use crate::route::Route;
 use crate::tunnel;
-
-/// 102 Processing is sent this often while a call is held: Node's header timer gives up after 300 s of silence.
-const INTERIM_EVERY: Duration = Duration::from_secs(15);
 
 /// Serve one request. `interim` sends 102 Processing ahead of the answer. Dropping the future ends whatever is under way.
 pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, interim: impl Fn()) -> Response<OutBody> {
@@ -39,6 +33,9 @@ pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, inte
         Ok(call) => Arc::new(call),
         Err(reply) => return reject(&reply, dialect, account),
     };
+    if let Some(place) = join::place(&instance, &call) {
+        return joined(place, instance, call, account, interim).await;
+    }
     // On the heap: every layer that hands a future on copies it, and this one is large.
     let attempts: Trying = Box::pin(Attempts::new(instance.clone(), call.clone()).run());
     let mut opening = match call.beat {
@@ -56,38 +53,9 @@ pub async fn proxy(instance: Arc<Instance>, mut request: Request<Incoming>, inte
     response
 }
 
-/// What the attempts come to, or the attempts themselves if that takes longer than `beat`.
-async fn within(beat: Duration, mut attempts: Trying) -> Result<Opening, Trying> {
-    let opening = tokio::select! {
-        biased;
-        opening = &mut attempts => Some(opening),
-        () = sleep(beat) => None,
-    };
-    opening.ok_or(attempts)
-}
-
 async fn read(id: String, request: Request<Incoming>, route: Route, instance: &Instance) -> Result<Call, LocalReply> {
     let (parts, body) = request.into_parts();
     Call::read(id, parts, body, route, &instance.config).await
-}
-
-/// Run the attempts; tell the client's timers meanwhile that somebody is there.
-async fn held(mut attempts: Trying, call: &Call, instance: &Instance, interim: impl Fn()) -> Opening {
-    let told = match instance.config.server.interim {
-        Interim::Known => call.takes_interim,
-        Interim::Always => call.http11,
-        Interim::Never => false,
-    };
-    if !told {
-        return attempts.await;
-    }
-    loop {
-        tokio::select! {
-            biased;
-            opening = &mut attempts => return opening,
-            () = sleep(INTERIM_EVERY) => interim(),
-        }
-    }
 }
 
 /// A request without a route is told what routes there are.

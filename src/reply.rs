@@ -26,6 +26,8 @@ pub enum Fault {
     QueueFull,
     /// The upstream's circuit breaker is open.
     CircuitOpen,
+    /// The idempotency key is that of another request.
+    IdempotencyKeyReused,
     /// The request's body is larger than `server.max_body`.
     RequestTooLarge,
     /// The path names no upstream and its form says nothing.
@@ -55,6 +57,10 @@ pub enum Outcome {
     Deadline,
     /// Backstop turned it away.
     Rejected,
+    /// A good answer, made for another call with the same key.
+    Coalesced,
+    /// A good answer that was given before.
+    Replayed,
     /// The client left before its answer. Never sent; metrics and logs only.
     ClientGone,
 }
@@ -68,6 +74,8 @@ impl Outcome {
             Outcome::Exhausted => "exhausted",
             Outcome::Deadline => "deadline",
             Outcome::Rejected => "rejected",
+            Outcome::Coalesced => "coalesced",
+            Outcome::Replayed => "replayed",
             Outcome::ClientGone => "client_gone",
         }
     }
@@ -83,6 +91,7 @@ impl Fault {
             Fault::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
             Fault::QueueFull => (StatusCode::SERVICE_UNAVAILABLE, "queue_full"),
             Fault::CircuitOpen => (StatusCode::SERVICE_UNAVAILABLE, "circuit_open"),
+            Fault::IdempotencyKeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
             Fault::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
             Fault::UnknownRoute => (StatusCode::NOT_FOUND, "unknown_route"),
             Fault::HostNotAllowed => (StatusCode::MISDIRECTED_REQUEST, "host_not_allowed"),

@@ -46,7 +46,13 @@ const NOT_COVERED: &[(&str, &str)] = &[
 
 #[test]
 fn every_case_is_tested_here_or_named_above() {
-    let source = [include_str!("cases.rs"), include_str!("stream_cases.rs"), include_str!("herd_cases.rs")].concat();
+    let source = [
+        include_str!("cases.rs"),
+        include_str!("stream_cases.rs"),
+        include_str!("herd_cases.rs"),
+        include_str!("idempotency.rs"),
+    ]
+    .concat();
     for id in ids() {
         let here = source.contains(&format!("case(\"{id}\")"));
         let named = ELSEWHERE.iter().chain(NOT_COVERED).any(|(other, _)| *other == id);

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 const RANKS: &[(u8, &[&str])] = &[
     (10, &["main", "cli"]),
     (9, &["server"]),
-    (8, &["proxy", "admin"]),
+    (8, &["proxy", "join", "admin"]),
     (7, &["attempts", "relay", "tunnel"]),
     (6, &["call", "instance", "opening"]),
-    (5, &["route", "answer", "account"]),
+    (5, &["route", "answer", "account", "transcript"]),
     (4, &["upstream", "admission", "metrics", "reply"]),
     (3, &["config"]),
     (2, &["policy", "clock", "drain"]),

@@ -38,6 +38,8 @@ mod herd_cases;
 mod herd_simulation;
 /// How long a provider asks us to wait, from each place where it may say so.
 mod hints;
+/// Calls of one key are one call.
+mod idempotency;
 /// 102 Processing while a call is held, for clients that take it.
 mod interim;
 /// Which file may use which, and what the pure layers may not touch.

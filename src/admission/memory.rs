@@ -19,7 +19,7 @@ pub const UNCLASSIFIED_FOR: Duration = Duration::from_secs(600);
 const CAPACITY: usize = 2048;
 
 /// A request's fingerprint: credential, target and body, digested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
@@ -30,6 +30,17 @@ impl Fingerprint {
             digest.update((part.len() as u64).to_le_bytes());
             digest.update(part);
         }
+        Self::short(digest)
+    }
+
+    /// Digest one text that comes in pieces, whatever the pieces.
+    pub fn of_pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut digest = Sha256::new();
+        pieces.into_iter().for_each(|piece| digest.update(piece));
+        Self::short(digest)
+    }
+
+    fn short(digest: Sha256) -> Self {
         let full = digest.finalize();
         let mut short = [0; 16];
         short.copy_from_slice(&full[..16]);

@@ -5,7 +5,7 @@ mod story;
 mod turn;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -59,6 +59,8 @@ pub struct Attempts {
     unknown: Vec<u16>,
     /// What the last answer cost.
     cost: Option<Cost>,
+    /// When the last attempt began, for people.
+    sent_at: Option<SystemTime>,
 }
 
 /// What an attempt left.
@@ -93,6 +95,7 @@ impl Attempts {
             lost: None,
             unknown: Vec::new(),
             cost: None,
+            sent_at: None,
         }
     }
 
@@ -139,6 +142,7 @@ impl Attempts {
         if let Some((reason, since)) = self.because.take() {
             metrics.retry(&upstream.config.name, reason, since.elapsed());
         }
+        self.sent_at = Some(self.instance.lasting.clock.wall());
         let left = self.send().await;
         let verdict = match &left {
             Left::Answer(answer) => {
@@ -184,7 +188,10 @@ impl Attempts {
             progress: progress.clone(),
             want: self.want,
         };
-        let response = match timeout_at(call.deadline, call.route.upstream.send(outgoing)).await {
+        let given_up = GivenUp { attempts: self, progress: &progress, over: false };
+        let sent = timeout_at(after(call.deadline, call.linger), call.route.upstream.send(outgoing)).await;
+        given_up.over();
+        let response = match sent {
             Err(_) => return Left::Late(progress.started() || progress.finished()),
             Ok(Err(failure)) => return Left::Failure(failure, None),
             Ok(Ok(response)) => response,
@@ -273,6 +280,28 @@ impl Attempts {
         self.want = if self.call.upgrade { Want::Upgrade } else { Want::Any };
         self.because = Some((verdict.reason, start));
         Ok(())
+    }
+}
+
+/// Dropped before it is over, an attempt was given up by its client, who may have to pay for it all the same.
+struct GivenUp<'a> {
+    attempts: &'a Attempts,
+    progress: &'a Sending,
+    over: bool,
+}
+
+impl GivenUp<'_> {
+    fn over(mut self) {
+        self.over = true;
+    }
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        if !self.over && self.progress.finished() {
+            let name = &self.attempts.call.route.upstream.config.name;
+            self.attempts.instance.lasting.metrics.possibly_billed(name);
+        }
     }
 }
 

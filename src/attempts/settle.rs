@@ -81,7 +81,8 @@ impl Attempts {
             }
             None => {
                 let unknown_outcome = verdict.ambiguous && self.effect() == Effect::Creates;
-                let message = story::deadline(&self.call, self.made, unknown_outcome);
+                let unknown = self.sent_at.filter(|_| unknown_outcome);
+                let message = story::deadline(&self.call, self.made, unknown);
                 (Reply::Local(LocalReply::new(Fault::DeadlineExceeded, message)), verdict.clone())
             }
         };
@@ -94,10 +95,8 @@ impl Attempts {
             (Phase::Connect, _) => Fault::UpstreamUnreachable,
             _ => Fault::UpstreamProtocolError,
         };
-        LocalReply::new(
-            fault,
-            story::failed(&self.call, self.made, error, verdict.ambiguous && why == Settle::Ambiguous),
-        )
+        let unknown = self.sent_at.filter(|_| verdict.ambiguous && why == Settle::Ambiguous);
+        LocalReply::new(fault, story::failed(&self.call, self.made, error, unknown))
     }
 
     pub(super) fn opening(

@@ -1,35 +1,38 @@
 //! What happened to a call, in words: what, how often, how long, and what to do. No secret is in it: no query, no header.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::admission::gate::Refused;
 use crate::call::Call;
 use crate::policy::failure::{Kind, Phase, TransportError};
 
 /// The message of an error for a call whose attempts all failed on the way.
-pub fn failed(call: &Call, attempts: u32, error: &TransportError, unknown_outcome: bool) -> String {
+pub fn failed(call: &Call, attempts: u32, error: &TransportError, unknown: Option<SystemTime>) -> String {
     let name = &call.route.upstream.config.name;
     let mut message = format!("upstream {name}: {error}; {}", tried(call, attempts));
-    message.push_str(match (unknown_outcome, error.phase, error.kind) {
-        (true, ..) => UNKNOWN,
-        (_, _, Kind::Certificate) => ". Verification is never turned off",
-        (_, Phase::Connect, _) => ". Nothing was sent. Check upstreams.*.base_url and the network",
-        (_, _, Kind::Timeout) => ". The upstream took the request and gave no answer in time; see [timeouts]",
+    if let Some(sent_at) = unknown {
+        return message + &unknown_outcome(call, sent_at);
+    }
+    message.push_str(match (error.phase, error.kind) {
+        (_, Kind::Certificate) => ". Verification is never turned off",
+        (Phase::Connect, _) => ". Nothing was sent. Check upstreams.*.base_url and the network",
+        (_, Kind::Timeout) => ". The upstream took the request and gave no answer in time; see [timeouts]",
         _ => ". The connection was lost after the request was sent",
     });
     message
 }
 
 /// The message of an error for a call whose deadline passed.
-pub fn deadline(call: &Call, attempts: u32, unknown_outcome: bool) -> String {
+pub fn deadline(call: &Call, attempts: u32, unknown: Option<SystemTime>) -> String {
     let name = &call.route.upstream.config.name;
-    let mut message = format!(
+    let message = format!(
         "no answer from upstream {name} by the deadline of {} (retry.deadline, or the client's own timeout if shorter); {}",
         round(call.deadline.saturating_duration_since(call.arrived)),
         tried(call, attempts)
     );
-    message.push_str(if unknown_outcome { UNKNOWN } else { ". Raise the deadline or the client's timeout" });
     message
+        + &unknown
+            .map_or(". Raise the deadline or the client's timeout".to_owned(), |sent_at| unknown_outcome(call, sent_at))
 }
 
 /// The message of an error for a call that was not let through.
@@ -50,8 +53,14 @@ pub fn sent_away(call: &Call, refused: Refused) -> String {
 }
 
 /// Told of a request that may have created something: it is not repeated.
-const UNKNOWN: &str = ". The request was sent and its outcome upstream is unknown: it may have been carried out, so it was not repeated. \
-     Check what exists there (list the files, batches or jobs) before sending it again";
+fn unknown_outcome(call: &Call, sent_at: SystemTime) -> String {
+    let (method, path) = (&call.method, call.route.target.path());
+    let when = jiff::Timestamp::try_from(sent_at).map(|at| format!("{at:.0}")).unwrap_or_default();
+    format!(
+        ". {method} {path} was sent at {when} and its outcome upstream is unknown: it may have been carried out, so it was not \
+         repeated. Check what exists there before sending it again (GET {path} where that is a list; the files, batches or jobs)"
+    )
+}
 
 /// One attempt, for the log.
 pub fn detail(failure: &Option<&TransportError>, status: &Option<u16>) -> String {

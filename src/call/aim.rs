@@ -12,6 +12,7 @@ use http::{Uri, Version};
 
 use super::LOOK_LIMIT;
 use super::body::CallBody;
+use crate::clock;
 use crate::route::Route;
 use crate::upstream::Upstream;
 use crate::wire::dialect::{asked, credential};
@@ -115,9 +116,19 @@ fn outgoing(headers: &HeaderMap, version: Version, route: &Route, trust: Trust) 
     if let Some(key) = &upstream.api_key {
         credential::put(route.dialect, &mut sent, key.expose());
     }
+    if let Some(name) = &upstream.idempotency_header
+        && !sent.contains_key(name)
+    {
+        sent.insert(name.clone(), client::idempotency_key(headers).cloned().unwrap_or_else(generated));
+    }
     if let Some(protocol) = hop::upgrade(headers).filter(|_| version == Version::HTTP_11) {
         sent.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         sent.insert(UPGRADE, protocol.clone());
     }
     sent
+}
+
+/// A key that no other call has.
+fn generated() -> HeaderValue {
+    HeaderValue::try_from(clock::unique()).unwrap_or_else(|_| HeaderValue::from_static("-"))
 }

@@ -57,6 +57,8 @@ pub struct Call {
     pub arrived: Instant,
     /// When its answer's head must be on its way.
     pub deadline: Instant,
+    /// An attempt under way by then goes on for so long: somebody may come back for its answer.
+    pub linger: Duration,
     /// Tries in all.
     pub max_attempts: u32,
     /// It asks to switch protocols.
@@ -69,6 +71,12 @@ pub struct Call {
     pub beat: Option<Duration>,
     /// The client says that it repeats itself.
     pub repeats: bool,
+    /// Its client counts repeats, so that it can be told which are one call.
+    pub counts_repeats: bool,
+    /// The key that makes it one with other calls.
+    pub key: Option<HeaderValue>,
+    /// What its client showed to Backstop itself.
+    own_key: Vec<u8>,
     /// The client speaks HTTP/1.1, which has room for 102 Processing.
     pub http11: bool,
     /// The client was seen to take it.
@@ -110,12 +118,16 @@ impl Call {
             id,
             arrived,
             deadline: after(arrived, allowance(retry, &parts.headers)),
+            linger: Duration::ZERO,
             max_attempts: client::max_attempts(&parts.headers).unwrap_or(retry.max_attempts),
             upgrade: parts.version == Version::HTTP_11 && hop::upgrade(&parts.headers).is_some(),
             model_call: safety::is_model_call(route.dialect, &parts.method, route.target.path()),
             holding: holding(shield, settings),
             beat: None,
             repeats: client::repeats_itself(&parts.headers),
+            counts_repeats: client::counts_repeats(&parts.headers),
+            key: client::idempotency_key(&parts.headers).cloned(),
+            own_key: client::key(&parts.headers).map(<[u8]>::to_vec).unwrap_or_default(),
             http11: parts.version == Version::HTTP_11,
             takes_interim: parts.version == Version::HTTP_11 && client::takes_interim(&parts.headers),
             priority: client::priority(&parts.headers),
@@ -133,6 +145,11 @@ impl Call {
         call.beat = stream.heartbeat.or(shield.then_some(SHIELD_BEAT)).filter(|_| call.asks_stream());
         call.unencoded();
         Ok(call)
+    }
+
+    /// The same call, whose attempt under way at the deadline goes on for so long.
+    pub fn lingering(&self, linger: Duration) -> Call {
+        Call { linger, ..self.clone() }
     }
 
     /// The same call at another upstream; `None`: its body is gone.
@@ -215,7 +232,29 @@ impl Call {
 
     /// Whether a repeat may act twice upstream. The body is looked into only where a field of it decides.
     pub fn effect(&self) -> Effect {
+        // The upstream itself sees to it that nothing is carried out twice.
+        if self.route.upstream.config.idempotency_header.is_some() {
+            return Effect::Repeatable;
+        }
         safety::effect(self.route.dialect, &self.method, self.route.target.path(), || self.decoded())
+    }
+
+    /// The digest under which it is one with calls of the same key, from the same client, to the same place.
+    pub fn name(&self, key: &[u8]) -> Fingerprint {
+        let upstream = self.route.upstream.config.name.as_bytes();
+        let place = [self.method.as_str().as_bytes(), upstream, self.route.target.as_str().as_bytes()];
+        Fingerprint::of([&self.credential[..], &self.own_key, key].into_iter().chain(place))
+    }
+
+    /// The digest under which it is one with its own repeats, by its body.
+    pub fn name_of(&self, body: Fingerprint) -> Fingerprint {
+        self.name(&[b"auto:", body.bytes()].concat())
+    }
+
+    /// The digest of its body; `None`: it is not kept.
+    pub fn body_print(&self) -> Option<Fingerprint> {
+        // In one piece, however it came.
+        self.body.whole().map(|frames| Fingerprint::of_pieces(frames.iter().map(|frame| &frame[..])))
     }
 
     /// Credential, target and body in one digest.

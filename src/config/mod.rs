@@ -48,6 +48,8 @@ pub struct Config {
     pub upstreams: BTreeMap<String, Arc<Upstream>>,
     /// `redis.url`: where limits are shared. `None`: every Backstop has its own.
     pub redis: Option<Secret>,
+    /// Calls with a key.
+    pub idempotency: Idempotency,
     /// How logs are written.
     pub log: Log,
     /// Set by `--upstream URL`: one upstream for every path. Its name in `upstreams`.
@@ -180,6 +182,21 @@ pub struct Admission {
     pub queue: usize,
 }
 
+/// `[idempotency]`: calls with the same key are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Idempotency {
+    /// A call joins the one in flight.
+    pub coalesce: bool,
+    /// How long a finished answer is given again; zero: not at all.
+    pub replay_for: Duration,
+    /// How long a call goes on after its last client left.
+    pub linger: Duration,
+    /// Calls of SDKs that count their retries have a key by themselves.
+    pub auto: bool,
+    /// Bytes of finished answers that are kept.
+    pub max_bytes: usize,
+}
+
 /// `[log]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log {
@@ -222,6 +239,8 @@ pub struct Upstream {
     pub fallbacks: Vec<String>,
     /// Model asked for → model sent.
     pub model_map: BTreeMap<String, String>,
+    /// The header in which it takes an idempotency key, and honours it.
+    pub idempotency_header: Option<HeaderName>,
     /// The `[[classify]]` rules that apply to this upstream, in order.
     pub rules: Vec<Rule>,
 }

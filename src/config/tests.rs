@@ -193,12 +193,11 @@ fn what_was_meant_is_suggested() {
 #[test]
 fn features_to_come_are_checked_and_refused() {
     for text in [
-        "[idempotency]\ncoalesce = true\n",
+        "[idempotency]\ndurable = true\n",
         "[runs]\nenabled = true\n",
         "[repair]\nenabled = true\n",
         "[[repair.completion]]\nmin_chars = 3\n",
         "[telemetry]\notlp_endpoint = \"http://h\"\n",
-        "[upstreams.openai]\nidempotency_header = \"idempotency-key\"\n",
     ] {
         let error = read(text).unwrap_err();
         assert!(error.faults().iter().all(|fault| fault.kind == Kind::Unavailable), "{error}");
@@ -211,6 +210,9 @@ fn features_to_come_are_checked_and_refused() {
         "[[repair.completion]]\ncontain = \"x\"\n",
         "[runs.prices.m]\ninput = -1.0\n",
         "[upstreams.openai]\nidempotency_header = 1\n",
+        "[upstreams.openai]\nidempotency_header = \"two words\"\n",
+        "[upstreams.openai]\nidempotency_header = \"authorization\"\n",
+        "[upstreams.openai]\nidempotency_header = \"content-length\"\n",
     ] {
         let error = read(text).unwrap_err();
         assert!(error.faults().iter().any(|fault| fault.kind == Kind::Wrong) && error.document().is_none(), "{error}");

@@ -15,6 +15,7 @@ use crate::account::Account;
 use crate::answer::stalled;
 use crate::metrics::StreamEnd;
 use crate::policy::failure::{Kind, TransportError};
+use crate::transcript::{End, Next, Reader};
 use crate::upstream::ResponseBody;
 
 /// A response body: what is held, then what is still to come. An error ends the client's connection without whole
@@ -33,6 +34,8 @@ pub(super) enum Rest {
     Stream(Watched),
     /// The attempts are still at it, behind a head that was sent already.
     Waiting(Box<Waiting>),
+    /// It is read from a record that others read too.
+    Shared(Reader),
 }
 
 /// A body that is passed on as it comes, unwatched.
@@ -51,6 +54,11 @@ impl OutBody {
     /// No body.
     pub fn empty() -> Self {
         OutBody::held(Vec::new(), None)
+    }
+
+    /// A stream of events that is watched as it passes.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.rest, Rest::Stream(_) | Rest::Waiting(_))
     }
 
     pub(super) fn coming(held: Vec<Bytes>, trailers: Option<HeaderMap>, rest: Rest) -> Self {
@@ -108,6 +116,17 @@ impl OutBody {
                             self.end(end);
                             self.rest = Rest::Nothing;
                             Some(Err(error))
+                        }
+                    });
+                }
+                Rest::Shared(reader) => {
+                    return Poll::Ready(match ready!(reader.poll_next(cx)) {
+                        Next::Piece(bytes) => Some(Ok(Frame::data(bytes))),
+                        Next::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
+                        Next::End(End::Broken(error)) => Some(Err(error)),
+                        Next::End(End::Whole(end)) => {
+                            self.end(end);
+                            None
                         }
                     });
                 }
@@ -182,6 +201,7 @@ impl Body for OutBody {
         let over = match &self.rest {
             Rest::Nothing => true,
             Rest::Plain(plain) => plain.body.is_end_stream(),
+            Rest::Shared(reader) => reader.left() == Some(0),
             Rest::Stream(_) | Rest::Waiting(_) => false,
         };
         self.held.len() == 0 && self.trailers.is_none() && over
@@ -200,6 +220,7 @@ impl Body for OutBody {
                 }
                 hint
             }
+            Rest::Shared(reader) => reader.left().map_or_else(SizeHint::default, SizeHint::with_exact),
             _ => SizeHint::default(),
         }
     }

@@ -16,13 +16,14 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::opening::{Opening, Reply};
 use crate::policy::verdict::{Class, Verdict};
-use crate::reply::{self, LocalReply, Outcome};
+use crate::reply::{self, Fault, LocalReply, Outcome};
+use crate::transcript::{Head, Reader};
 use crate::wire::dialect::Dialect;
 use crate::wire::hop;
 pub use body::OutBody;
 use body::{Plain, Rest};
-pub use waiting::Trying;
 use waiting::Waiting;
+pub use waiting::{Trying, held, within};
 use watched::Watched;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-backstop-request-id");
@@ -62,10 +63,33 @@ pub fn relay_early(attempts: Trying, beat: Duration, call: Arc<Call>, mut accoun
     response.map(|body| body.accounted(account))
 }
 
+/// Send an answer that is read from a record, perhaps by others too. `as_what`: how to name a good one that was not made for
+/// this request.
+pub fn relay_shared(head: Head, as_what: Option<Outcome>, reader: Reader, mut account: Account) -> Response<OutBody> {
+    account.served_by(&head.upstream, None);
+    if head.stream {
+        account.streams();
+    }
+    let mut response = Response::new(OutBody::coming(Vec::new(), None, Rest::Shared(reader)));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    *response.extensions_mut() = head.extensions;
+    let Some((outcome, attempts)) = head.told else {
+        account.answered(head.status.as_u16(), as_what.unwrap_or(Outcome::Success), 0);
+        name(response.headers_mut(), &account);
+        return response.map(|body| body.accounted(account));
+    };
+    match as_what.filter(|_| outcome == Outcome::Success) {
+        Some(as_what) => send(response, as_what, 0, account),
+        None => send(response, outcome, attempts, account),
+    }
+}
+
 /// Turn a request away.
 pub fn reject(reply: &LocalReply, dialect: Dialect, account: Account) -> Response<OutBody> {
     let response = reply.render(dialect).map(|bytes| OutBody::held(vec![bytes], None));
-    send(response, Outcome::Rejected, 0, account)
+    let late = reply.fault == Fault::DeadlineExceeded;
+    send(response, if late { Outcome::Deadline } else { Outcome::Rejected }, 0, account)
 }
 
 fn send(response: Response<OutBody>, outcome: Outcome, attempts: u32, mut account: Account) -> Response<OutBody> {

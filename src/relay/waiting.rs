@@ -15,6 +15,8 @@ use crate::account::Account;
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::clock::after;
+use crate::config::Interim;
+use crate::instance::Instance;
 use crate::metrics::StreamEnd;
 use crate::opening::{Opening, Reply};
 use crate::reply::Outcome;
@@ -24,6 +26,43 @@ use crate::wire::headers::Media;
 
 /// A call's attempts under way.
 pub type Trying = Pin<Box<dyn Future<Output = Opening> + Send>>;
+
+/// 102 Processing is sent this often while a call is held: Node's header timer gives up after 300 s of silence.
+const INTERIM_EVERY: Duration = Duration::from_secs(15);
+
+/// What the attempts come to, or the attempts themselves if that takes longer than `beat`.
+pub async fn within(beat: Duration, mut attempts: Trying) -> Result<Opening, Trying> {
+    let opening = tokio::select! {
+        biased;
+        opening = &mut attempts => Some(opening),
+        () = sleep(beat) => None,
+    };
+    opening.ok_or(attempts)
+}
+
+/// Wait for something; tell the client's timers meanwhile that somebody is there. `interim` sends 102 Processing.
+pub async fn held<T>(
+    mut work: impl Future<Output = T> + Unpin,
+    call: &Call,
+    instance: &Instance,
+    interim: impl Fn(),
+) -> T {
+    let told = match instance.config.server.interim {
+        Interim::Known => call.takes_interim,
+        Interim::Always => call.http11,
+        Interim::Never => false,
+    };
+    if !told {
+        return work.await;
+    }
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = sleep(INTERIM_EVERY) => interim(),
+        }
+    }
+}
 
 /// The wait.
 pub(super) struct Waiting {

@@ -58,6 +58,7 @@ fn lasting(config: &Config) -> io::Result<Lasting> {
     Ok(Lasting {
         metrics: Arc::new(Metrics::new().map_err(io::Error::other)?),
         admission: Admission::on(redis.map_err(io::Error::other)?),
+        keyed: Default::default(),
         memory: Default::default(),
         clock,
         drain: Drain::default(),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
 use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue};
 
 /// Headers that clients address to Backstop; none of them goes upstream.
 pub const OWN_PREFIX: &str = "x-backstop-";
@@ -59,6 +59,17 @@ pub fn priority(headers: &HeaderMap) -> Priority {
 /// `x-backstop-run`: which run the request belongs to.
 pub fn run(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get("x-backstop-run").map(|value| value.as_bytes()).filter(|run| !run.is_empty())
+}
+
+/// The key that makes a call one with others: Backstop's own header, else the standard one.
+pub fn idempotency_key(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let own = headers.get("x-backstop-idempotency-key").or_else(|| headers.get("idempotency-key"));
+    own.filter(|key| !key.is_empty())
+}
+
+/// The SDK counts its retries, so that a repeat says that it is one.
+pub fn counts_repeats(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-stainless-retry-count")
 }
 
 /// `x-backstop-key`: the client's own key for Backstop.

@@ -140,6 +140,7 @@ fn lasting(upstream: &Arc<Upstream>, redis: Option<&config::Secret>) -> Arc<Last
     Arc::new(Lasting {
         metrics: Arc::new(Metrics::new().expect("metrics")),
         admission: Admission::on(redis),
+        keyed: Default::default(),
         memory: Default::default(),
         clock: Clock::starting_at(SystemTime::UNIX_EPOCH + WALL),
         drain: Drain::default(),

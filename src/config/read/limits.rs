@@ -1,7 +1,7 @@
-//! `[breaker]` and `[admission]`, also for one upstream alone, and `[redis]`.
+//! `[breaker]` and `[admission]`, also for one upstream alone, `[redis]` and `[idempotency]`.
 
 use crate::config::section::Section;
-use crate::config::{Admission, Secret, url};
+use crate::config::{Admission, Idempotency, Secret, url};
 use crate::policy::breaker;
 
 /// More than anyone sends; larger numbers are slips of the keyboard.
@@ -48,6 +48,26 @@ pub(super) fn redis(mut s: Section<'_>) -> Option<Option<Secret>> {
     let url = url(&mut s);
     s.finish();
     url
+}
+
+/// `[idempotency]`.
+pub(super) fn idempotency(mut s: Section<'_>) -> Option<Idempotency> {
+    let coalesce = s.bool("coalesce");
+    let replay_for = s.duration("replay_for");
+    let linger = s.duration("linger");
+    let auto = s.bool("auto");
+    let durable = s.bool("durable");
+    let durable = s.only("durable", durable, &false, "false");
+    let max_bytes = s.size("max_bytes");
+    s.finish();
+    durable?;
+    Some(Idempotency {
+        coalesce: coalesce?,
+        replay_for: replay_for?,
+        linger: linger?,
+        auto: auto?,
+        max_bytes: usize::try_from(max_bytes?).unwrap_or(usize::MAX),
+    })
 }
 
 fn url(s: &mut Section<'_>) -> Option<Option<Secret>> {

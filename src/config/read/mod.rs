@@ -26,6 +26,7 @@ pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> O
     s.section("breaker").and_then(limits::breaker);
     s.section("admission").and_then(limits::admission);
     let redis = s.section("redis").and_then(limits::redis);
+    let idempotency = s.section("idempotency").and_then(limits::idempotency);
     let log = s.section("log").and_then(global::log);
     let unbuilt = unbuilt::sections(&mut s);
     let rules = s.optional("classify").map_or(Some(Vec::new()), |node| rules::rules(cx, node, &names));
@@ -34,14 +35,14 @@ pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> O
 
     let server = server?;
     global::check_exposure(cx, root, &server);
-    let (rules, bucket, redis, log) = (rules?, bucket?, redis?, log?);
+    let (rules, bucket, redis, idempotency, log) = (rules?, bucket?, redis?, idempotency?, log?);
     unbuilt?;
     let upstreams = upstreams?.into_iter().map(|(name, mut upstream)| {
         upstream.rules = rules::of_upstream(&rules, &name);
         (name, Arc::new(upstream))
     });
     let sole_upstream = sole.then(|| super::SOLE.to_owned());
-    Some(Config { server, bucket, upstreams: upstreams.collect(), redis, log, sole_upstream })
+    Some(Config { server, bucket, upstreams: upstreams.collect(), redis, idempotency, log, sole_upstream })
 }
 
 fn names(upstreams: Option<&Node>) -> Vec<&str> {

@@ -7,7 +7,6 @@ use crate::config::tree::{Node, Value};
 /// The global sections.
 pub(super) fn sections(s: &mut Section<'_>) -> Option<()> {
     let all = [
-        s.section("idempotency").and_then(idempotency),
         s.section("runs").and_then(runs),
         s.section("repair").and_then(repair),
         s.section("telemetry").and_then(telemetry),
@@ -15,30 +14,11 @@ pub(super) fn sections(s: &mut Section<'_>) -> Option<()> {
     all.into_iter().collect()
 }
 
-/// An upstream's own keys of them.
-pub(super) fn of_upstream(s: &mut Section<'_>) -> Option<()> {
-    let header = s.string("idempotency_header");
-    s.only("idempotency_header", header, &"", "\"\"")
-}
-
 fn telemetry(mut s: Section<'_>) -> Option<()> {
     let endpoint = s.string("otlp_endpoint");
     let endpoint = s.only("otlp_endpoint", endpoint, &"", "\"\"");
     s.finish();
     endpoint
-}
-
-fn idempotency(mut s: Section<'_>) -> Option<()> {
-    let mut all = Vec::new();
-    for key in ["coalesce", "auto", "durable"] {
-        let value = s.bool(key);
-        all.push(s.only(key, value, &false, "false"));
-    }
-    all.push(s.duration("replay_for").map(drop));
-    all.push(s.duration("linger").map(drop));
-    all.push(s.size("max_bytes").map(drop));
-    s.finish();
-    all.into_iter().collect()
 }
 
 fn runs(mut s: Section<'_>) -> Option<()> {

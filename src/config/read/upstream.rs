@@ -8,13 +8,13 @@ use http::header::{self, HeaderName, HeaderValue};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::{fallback, global, limits, merged, unbuilt};
+use super::{fallback, global, limits, merged};
 use crate::config::section::{Context, Section, as_str};
 use crate::config::tree::Node;
 use crate::config::url::{self, BaseUrl};
 use crate::config::{Admission, Http2, Retry, Secret, Stream, Timeouts, Upstream, mask};
 use crate::policy::breaker;
-use crate::wire::dialect::Dialect;
+use crate::wire::dialect::{Dialect, credential};
 
 /// First path segments that mean something else.
 const RESERVED: [&str; 7] = ["metrics", "healthz", "readyz", "_backstop", "v1", "v1beta", "v1alpha"];
@@ -57,14 +57,13 @@ pub(super) fn upstream(
     let ca_file = ca_file(&mut s, dir);
     let fallbacks = fallback::fallbacks(&mut s, root, name, names);
     let model_map = s.required("model_map").and_then(|node| fallback::model_map(cx, node));
-    let unbuilt = unbuilt::of_upstream(&mut s);
+    let idempotency_header = idempotency_header(&mut s);
     let merged = overrides(&mut s, root);
     s.finish();
 
     let BaseUrl { uri, authorization } = base_url?;
     let (api_key_env, api_key) = key?;
     named?;
-    unbuilt?;
     Some(Upstream {
         name: Arc::from(name),
         base_url: uri,
@@ -81,6 +80,7 @@ pub(super) fn upstream(
         admission: merged.admission?,
         fallbacks: fallbacks?,
         model_map: model_map?,
+        idempotency_header: idempotency_header?,
         rules: Vec::new(),
     })
 }
@@ -127,6 +127,20 @@ fn api_key(s: &mut Section<'_>) -> Option<(Option<String>, Option<Secret>)> {
         return None;
     }
     Some((Some(name.to_owned()), Some(Secret::new(value))))
+}
+
+/// The header that carries a key of each call; `None` inside: the upstream is not known to honour one.
+fn idempotency_header(s: &mut Section<'_>) -> Option<Option<HeaderName>> {
+    let Some(name) = s.set_string("idempotency_header")? else {
+        return Some(None);
+    };
+    let node = s.optional("idempotency_header")?;
+    let header = HeaderName::from_bytes(name.as_bytes()).ok();
+    let legal = header.filter(|header| !FORBIDDEN.contains(&header.as_str()) && !credential::is_credential(header));
+    if legal.is_none() {
+        s.cx.expected(node, "the name of a header of its own, like \"idempotency-key\"");
+    }
+    legal.map(Some)
 }
 
 fn headers(cx: &Context<'_>, node: &Node) -> Option<Vec<(HeaderName, HeaderValue)>> {
