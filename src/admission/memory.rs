@@ -40,6 +40,11 @@ impl Fingerprint {
         Self::short(digest)
     }
 
+    /// One that was digested before.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Fingerprint(bytes)
+    }
+
     /// The digest itself.
     pub fn bytes(&self) -> [u8; 16] {
         self.0

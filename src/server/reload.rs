@@ -60,9 +60,14 @@ pub fn reload(current: &Current, sources: &Sources) {
             let (old, new) = (&before.config, loaded.config);
             if old.server.listen != new.server.listen
                 || old.server.max_connections != new.server.max_connections
+                || old.server.state_dir != new.server.state_dir
+                || old.idempotency.durable != new.idempotency.durable
                 || old.log != new.log
             {
-                tracing::warn!("server.listen, server.max_connections and [log] take a restart; the rest is in force");
+                tracing::warn!(
+                    "server.listen, server.max_connections, server.state_dir, idempotency.durable and [log] take a restart; \
+                     the rest is in force"
+                );
             }
             current.store(Arc::new(Instance::new(Arc::new(new), before.lasting.clone(), Some(&before))));
             metrics.reload(true);

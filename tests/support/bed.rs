@@ -137,6 +137,7 @@ fn lasting(upstream: &Arc<Upstream>) -> Arc<Lasting> {
         metrics: Arc::new(Metrics::new().expect("metrics")),
         admission: Default::default(),
         keyed: Default::default(),
+        store: None,
         memory: Default::default(),
         clock: Clock::starting_at(SystemTime::UNIX_EPOCH + WALL),
         drain: Drain::default(),

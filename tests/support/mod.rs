@@ -12,6 +12,7 @@ pub mod logs;
 pub mod memory;
 pub mod process;
 pub mod request;
+pub mod site;
 pub mod step;
 pub mod tcp;
 pub mod upstream;
