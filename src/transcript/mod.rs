@@ -1,7 +1,7 @@
 //! The record of one answer: written once, read by any number of clients, each from its start and at its own speed.
 //!
 //! Bound: [`KEPT`] bytes of a body are kept. A longer one is passed on all the same, but nobody can join it any more, and its
-//! writer waits for the slowest reader, [`AHEAD`] bytes ahead at most.
+//! writer waits for the slowest reader, `AHEAD` bytes ahead at most.
 
 mod on_wire;
 pub mod store;

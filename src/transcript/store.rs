@@ -4,7 +4,7 @@
 //! (`idempotency.max_bytes`), and no call then waits for a disk. From then on the file is only written, by one thread of its
 //! own; an answer is in one transaction, so that it is there whole or not at all, whenever the process is killed.
 //!
-//! Bounds: [`ROOM`] bytes of answers wait for that thread, and what finds no room is not stored; the answers in the file are
+//! Bounds: `ROOM` bytes of answers wait for that thread, and what finds no room is not stored; the answers in the file are
 //! `max_bytes` together, the oldest out first.
 
 use std::collections::VecDeque;
