@@ -11,6 +11,7 @@ use crate::config::{self, Config};
 use crate::drain::Drain;
 use crate::metrics::Metrics;
 use crate::route::RouteTable;
+use crate::transcript::store::Store;
 use crate::transcript::table::Table;
 use crate::upstream::Upstream;
 use crate::upstream::dial::Dial;
@@ -35,6 +36,8 @@ pub struct Lasting {
     pub admission: Admission,
     /// Calls with a key, in flight and finished.
     pub keyed: Table,
+    /// Where their answers are stored for the next process; `None`: nowhere.
+    pub store: Option<Store>,
     /// Calls that just ended badly.
     pub memory: Memory,
     /// Clock and dice.

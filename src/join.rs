@@ -2,25 +2,28 @@
 //!
 //! The call is made by a task of its own that writes a [`Transcript`]; the client that came first is a reader like all
 //! others. So nobody's leaving ends it for the others, and when all have left it goes on for `idempotency.linger`: the
-//! client's own retry then finds the answer that was paid for. A good answer is given again for `idempotency.replay_for`.
+//! client's own retry then finds the answer that was paid for. A good answer is given again for `idempotency.replay_for`,
+//! where `idempotency.durable` is on also by the next process.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::Response;
 use http_body_util::BodyExt;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::account::Account;
 use crate::admission::memory::Fingerprint;
 use crate::attempts::Attempts;
 use crate::call::Call;
-use crate::instance::Instance;
+use crate::clock::after;
+use crate::instance::{Instance, Lasting};
 use crate::metrics::StreamEnd;
 use crate::opening::Opening;
 use crate::policy::failure::TransportError;
 use crate::relay::{OutBody, Trying, held, reject, relay, relay_early, relay_shared, within};
 use crate::reply::{Fault, LocalReply, Outcome};
+use crate::transcript::stored::Stored;
 use crate::transcript::table::{Rules, Seat, Table};
 use crate::transcript::{End, Head, Reader, Transcript, Writer};
 
@@ -31,6 +34,8 @@ const AUTO_REPLAY: Duration = Duration::from_secs(60);
 pub struct Place {
     seat: Seat,
     name: Fingerprint,
+    /// The request's body, where the answer may outlive this process.
+    lasts: Option<Fingerprint>,
     replay_for: Duration,
 }
 
@@ -50,7 +55,8 @@ pub fn place(instance: &Instance, call: &Call) -> Option<Place> {
     };
     match instance.lasting.keyed.enter(name, body, rules) {
         Seat::Alone => None,
-        seat => Some(Place { seat, name, replay_for }),
+        // What is kept for a minute is not worth a disk.
+        seat => Some(Place { seat, name, lasts: call.key.is_some().then_some(body), replay_for }),
     }
 }
 
@@ -62,12 +68,12 @@ pub async fn joined(
     account: Account,
     interim: impl Fn(),
 ) -> Response<OutBody> {
-    let Place { seat, name, replay_for } = place;
+    let Place { seat, name, lasts, replay_for } = place;
     let metrics = instance.lasting.metrics.clone();
     let upstream = &call.route.upstream.config.name;
     let (reader, as_what) = match seat {
         Seat::First(record, writer, reader) => {
-            let kept = Kept { instance: instance.clone(), name, record };
+            let kept = Kept { instance: instance.clone(), name, lasts, record: Arc::downgrade(&record) };
             let made = Arc::new(call.lingering(instance.config.idempotency.linger));
             tokio::spawn(make(kept, made, account.behind(), writer, replay_for));
             (reader, None)
@@ -108,12 +114,30 @@ async fn head(reader: &Reader, call: &Call) -> Result<Head, LocalReply> {
 struct Kept {
     instance: Arc<Instance>,
     name: Fingerprint,
-    record: Arc<Transcript>,
+    lasts: Option<Fingerprint>,
+    /// The table has it, within its bound; who waits for its end does not keep it longer.
+    record: Weak<Transcript>,
 }
 
 impl Kept {
     fn table(&self) -> &Table {
         &self.instance.lasting.keyed
+    }
+
+    /// The answer is over. `true`: it is given again from now on.
+    async fn finish(&self, replay_for: Duration) -> bool {
+        let (lasting, max_bytes) = (&self.instance.lasting, self.instance.config.idempotency.max_bytes);
+        let Some(record) = self.record.upgrade().filter(|record| self.table().finish(self.name, record, max_bytes))
+        else {
+            return false;
+        };
+        if let (Some(store), Some(body)) = (&lasting.store, self.lasts) {
+            let now = lasting.clock.wall();
+            if let Some(answer) = Stored::of(self.name, body, now + replay_for, &record).await {
+                store.put(answer, now, max_bytes);
+            }
+        }
+        true
     }
 }
 
@@ -134,9 +158,31 @@ async fn make(kept: Kept, call: Arc<Call>, account: Account, writer: Writer, rep
             return;
         }
     }
-    if kept.table().finish(kept.name, &kept.record, settings.max_bytes) {
+    let given_again = kept.finish(replay_for).await;
+    if given_again {
         sleep(replay_for).await;
     }
+}
+
+/// Take up the answers of an earlier process, each for as long as it had left.
+pub async fn restore(lasting: Arc<Lasting>, answers: Vec<Stored>, max_bytes: usize) {
+    let (now, wall) = (Instant::now(), lasting.clock.wall());
+    let mut ends = Vec::new();
+    for answer in answers {
+        let (name, body) = (answer.name, answer.body);
+        let end = after(now, answer.until.duration_since(wall).unwrap_or_default());
+        if let Some(record) = answer.record().await {
+            ends.push((end, name, Arc::downgrade(&record)));
+            lasting.keyed.restore(name, body, record, max_bytes);
+        }
+    }
+    ends.sort_unstable_by_key(|(end, ..)| *end);
+    tokio::spawn(async move {
+        for (end, name, record) in ends {
+            sleep_until(end).await;
+            lasting.keyed.forget(name, &record);
+        }
+    });
 }
 
 async fn write(instance: &Arc<Instance>, call: Arc<Call>, mut account: Account, writer: &Writer) -> (End, bool) {

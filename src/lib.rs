@@ -39,7 +39,7 @@
 //! | 8 | [`proxy`], [`join`], [`admin`] | the main path and nothing else; calls of one key; our own pages |
 //! | 7 | [`attempts`], [`relay`], [`tunnel`] | the retry loop; the answer to the client; switched protocols |
 //! | 6 | [`call`], [`instance`], [`opening`] | a request ready to be sent; what calls share under one config; what a call comes to |
-//! | 5 | [`route`], [`answer`], [`account`], [`transcript`] | which upstream; an upstream's answer; what is told of a request; the record of an answer that several read |
+//! | 5 | [`route`], [`answer`], [`account`], [`transcript`] | which upstream; an upstream's answer; what is told of a request; the record of an answer that several read, and its store |
 //! | 4 | [`upstream`], [`admission`], [`metrics`], [`reply`] | hyper and rustls behind one `Dial` seam; shared limits; the registry; our own answers |
 //! | 3 | [`config`] | private reader → validated `Config`; every fault names file, line and key |
 //! | 2 | [`policy`], [`clock`], [`drain`] | decisions, pure: clock and dice are arguments; the only reader of clock and dice |
@@ -52,7 +52,8 @@
 //! - Learning happens at the gate, from the one verdict on an attempt, nowhere else. Logs and metrics read; they never act.
 //! - Being dropped is normal. Tasks are spawned in six places only: a connection accepted ([`server`]), a connection
 //!   opened (`upstream::pool`), a tunnel ([`tunnel`]), a gate before which somebody waits (`admission::drive`), the
-//!   connection to Redis ([`admission::redis`]), a call with a key, which outlives its client ([`join`]).
+//!   connection to Redis ([`admission::redis`]), a call with a key, which outlives its client, and the ends of answers that
+//!   an earlier process stored (both [`join`]). One thread is ours: it writes that store ([`transcript::store`]).
 //! - Never two live attempts of one call: the old connection is closed before the next try.
 //! - Secrets are a type whose `Debug` hides them; query strings are logged with their values masked; bodies never are.
 //! - The one silent retry is ours, and it is counted: a connection that was closed just as it was used again.

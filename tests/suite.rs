@@ -40,8 +40,12 @@ mod herd_simulation;
 mod hints;
 /// Calls of one key are one call.
 mod idempotency;
+/// Their answers survive a restart, whole or not at all.
+mod idempotency_durable;
 /// 102 Processing while a call is held, for clients that take it.
 mod interim;
+/// What is stored survives a kill at any moment, whole or not at all.
+mod killed;
 /// Which file may use which, and what the pure layers may not touch.
 mod layering;
 /// Sizes and times beyond which a client is told so and let go.

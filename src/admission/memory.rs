@@ -40,6 +40,11 @@ impl Fingerprint {
         Self::short(digest)
     }
 
+    /// One that was digested before.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Fingerprint(bytes)
+    }
+
     fn short(digest: Sha256) -> Self {
         let full = digest.finalize();
         let mut short = [0; 16];
@@ -48,7 +53,7 @@ impl Fingerprint {
     }
 
     /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
 

@@ -248,7 +248,7 @@ impl Call {
 
     /// The digest under which it is one with its own repeats, by its body.
     pub fn name_of(&self, body: Fingerprint) -> Fingerprint {
-        self.name(&[b"auto:", body.bytes()].concat())
+        self.name(&[&b"auto:"[..], body.bytes()].concat())
     }
 
     /// The digest of its body; `None`: it is not kept.

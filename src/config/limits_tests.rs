@@ -1,4 +1,4 @@
-//! `[breaker]`, `[admission]`, `[redis]`, fallbacks and model maps: what is taken, and what is said of what is not.
+//! `[breaker]`, `[admission]`, `[redis]`, `[idempotency]`, fallbacks and model maps: what is taken, and what is said of what is not.
 
 use std::path::Path;
 use std::time::Duration;
@@ -172,4 +172,32 @@ fn the_document_shows_limits_as_they_were_set() {
     assert_eq!(shown["upstreams"]["groq"]["admission"]["max_concurrency"].as_integer(), Some(4));
     assert_eq!(shown["upstreams"]["openai"]["fallbacks"][0].as_str(), Some("groq"));
     assert_eq!(shown["upstreams"]["groq"]["model_map"]["a.b"].as_str(), Some("c"));
+}
+
+#[test]
+fn durable_answers_have_a_place() {
+    const XDG: (&str, &str) = ("XDG_STATE_HOME", "/xdg");
+    const HOME: (&str, &str) = ("HOME", "/home/me");
+    let place = |vars: &'static [(&str, &str)], text: &str| {
+        let file = format!("{text}[idempotency]\ndurable = true\n");
+        let path = Path::new("/etc/b/backstop.toml");
+        let sources = Sources { path: Some(path.into()), ..sources(vars) };
+        let config = load_text(&sources, Some((path, &file)))?.config;
+        Ok::<_, ConfigError>((config.idempotency.durable, config.server.state_dir.unwrap().display().to_string()))
+    };
+    for (vars, text, dir) in [
+        (&[XDG, HOME][..], "[server]\nstate_dir = \"/s\"\n", "/s"),
+        (&[], "[server]\nstate_dir = \"s\"\n", "/etc/b/s"),
+        (&[XDG, HOME], "", "/xdg/backstop"),
+        (&[HOME], "", "/home/me/.local/state/backstop"),
+        (&[("XDG_STATE_HOME", "not/absolute"), HOME], "", "/home/me/.local/state/backstop"),
+    ] {
+        assert_eq!(place(vars, text).unwrap(), (true, dir.to_owned()));
+    }
+    let told = place(&[], "").unwrap_err().to_string();
+    assert!(
+        told.starts_with("/etc/b/backstop.toml:2: idempotency.durable: has no place: set server.state_dir"),
+        "{told}"
+    );
+    assert!(!good("").idempotency.durable && good("").server.state_dir.is_none());
 }

@@ -81,7 +81,7 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may call, lower case (`https://app.example`).
     pub allowed_origins: Vec<String>,
-    /// Where runs and escalations will live.
+    /// Where that lives which outlives a restart; `None`: nothing says where.
     pub state_dir: Option<PathBuf>,
 }
 
@@ -193,6 +193,8 @@ pub struct Idempotency {
     pub linger: Duration,
     /// Calls of SDKs that count their retries have a key by themselves.
     pub auto: bool,
+    /// Finished answers survive a restart. There is a `server.state_dir` then.
+    pub durable: bool,
     /// Bytes of finished answers that are kept.
     pub max_bytes: usize,
 }

@@ -193,7 +193,6 @@ fn what_was_meant_is_suggested() {
 #[test]
 fn features_to_come_are_checked_and_refused() {
     for text in [
-        "[idempotency]\ndurable = true\n",
         "[runs]\nenabled = true\n",
         "[repair]\nenabled = true\n",
         "[[repair.completion]]\nmin_chars = 3\n",
@@ -206,6 +205,7 @@ fn features_to_come_are_checked_and_refused() {
     for text in [
         "[stream]\nmode = \"sheild\"\n",
         "[idempotency]\nlinger = 30\n",
+        "[idempotency]\ndurable = \"yes\"\n",
         "[runs.loops]\nwindwo = 3\n",
         "[[repair.completion]]\ncontain = \"x\"\n",
         "[runs.prices.m]\ninput = -1.0\n",

@@ -60,11 +60,14 @@ pub fn reload(current: &Current, sources: &Sources) {
             let (old, new) = (&before.config, loaded.config);
             if old.server.listen != new.server.listen
                 || old.server.max_connections != new.server.max_connections
+                || old.server.state_dir != new.server.state_dir
+                || old.idempotency.durable != new.idempotency.durable
                 || old.redis != new.redis
                 || old.log != new.log
             {
                 tracing::warn!(
-                    "server.listen, server.max_connections, [redis] and [log] take a restart; the rest is in force"
+                    "server.listen, server.max_connections, server.state_dir, idempotency.durable, [redis] and [log] take a \
+                     restart; the rest is in force"
                 );
             }
             current.store(Arc::new(Instance::new(Arc::new(new), before.lasting.clone(), Some(&before))));

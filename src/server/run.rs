@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::{Current, reload, serve_connection};
 use crate::admission::Admission;
@@ -19,21 +19,29 @@ use crate::clock::{Clock, after};
 use crate::config::{Config, Sources, Upstream};
 use crate::drain::Drain;
 use crate::instance::{DialFor, Instance, Lasting};
+use crate::join::restore;
 use crate::metrics::Metrics;
+use crate::transcript::store::{Limits, Store};
+use crate::transcript::stored::Stored;
 use crate::upstream::sockets::{Sockets, proxies_from_env};
 
 /// Connections that the kernel holds for us until they are accepted.
 const BACKLOG: u32 = 4096;
 /// After an accept that failed (no file descriptors left), how long to leave it.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long the last answers may take to be stored, at the end.
+const CLOSING: Duration = Duration::from_secs(5);
 
 /// Serve until a signal ends it. The exit code is that of the process.
 ///
 /// # Errors
-/// If the address cannot be listened on, or the process cannot be told of signals.
+/// If the address cannot be listened on, there is no place for answers that are to be stored, or the process cannot be told
+/// of signals.
 pub async fn run(config: Config, sources: Sources) -> io::Result<ExitCode> {
     let config = Arc::new(config);
-    let lasting = Arc::new(lasting(&config)?);
+    let (store, answers) = stored(&config)?.unzip();
+    let lasting = Arc::new(lasting(&config, store)?);
+    restore(lasting.clone(), answers.unwrap_or_default(), config.idempotency.max_bytes).await;
     let current = Arc::new(ArcSwap::from_pointee(Instance::new(config.clone(), lasting.clone(), None)));
     let listener = listen(config.server.listen)?;
     let mut signals = Signals::new()?;
@@ -46,10 +54,22 @@ pub async fn run(config: Config, sources: Sources) -> io::Result<ExitCode> {
         () = signals.next() => {}
     }
     reloads.abort();
-    Ok(finish(&current, &lasting.drain, &open, config.server.max_connections, signals).await)
+    let code = finish(&current, &lasting.drain, &open, config.server.max_connections, signals).await;
+    let closing = tokio::task::spawn_blocking(move || lasting.store.as_ref().map(Store::close));
+    if timeout(CLOSING, closing).await.is_err() {
+        tracing::warn!("the last answers could not be stored in time (server.state_dir)");
+    }
+    Ok(code)
 }
 
-fn lasting(config: &Config) -> io::Result<Lasting> {
+/// The store of answers and what is in it, where they are to survive a restart. Nothing else runs yet, so it may block.
+fn stored(config: &Config) -> io::Result<Option<(Store, Vec<Stored>)>> {
+    let Some(dir) = config.server.state_dir.as_deref().filter(|_| config.idempotency.durable) else { return Ok(None) };
+    let limits = Limits { max_bytes: config.idempotency.max_bytes, replay_for: config.idempotency.replay_for };
+    Store::open(dir, limits, Clock::real())
+}
+
+fn lasting(config: &Config, store: Option<Store>) -> io::Result<Lasting> {
     let clock = Clock::real();
     let redis = config.redis.as_ref().map(|url| Redis::open(url.expose(), clock.wall())).transpose();
     let proxies = proxies_from_env();
@@ -59,6 +79,7 @@ fn lasting(config: &Config) -> io::Result<Lasting> {
         metrics: Arc::new(Metrics::new().map_err(io::Error::other)?),
         admission: Admission::on(redis.map_err(io::Error::other)?),
         keyed: Default::default(),
+        store,
         memory: Default::default(),
         clock,
         drain: Drain::default(),

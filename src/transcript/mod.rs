@@ -1,8 +1,11 @@
 //! The record of one answer: written once, read by any number of clients, each from its start and at its own speed.
 //!
 //! Bound: [`KEPT`] bytes of a body are kept. A longer one is passed on all the same, but nobody can join it any more, and its
-//! writer waits for the slowest reader, [`AHEAD`] bytes ahead at most.
+//! writer waits for the slowest reader, `AHEAD` bytes ahead at most.
 
+mod on_wire;
+pub mod store;
+pub mod stored;
 pub mod table;
 
 use std::collections::{HashMap, VecDeque};
@@ -100,6 +103,27 @@ impl Transcript {
         let transcript = Arc::new(Transcript::default());
         let reader = transcript.read().expect("nothing of it is gone");
         (transcript.clone(), Writer(transcript), reader)
+    }
+
+    /// The record of an answer that came to a good end before, whole.
+    fn of(head: Head, pieces: Vec<Bytes>, trailers: Option<HeaderMap>) -> Arc<Transcript> {
+        let state = State {
+            head: Some(head),
+            size: pieces.iter().map(Bytes::len).sum(),
+            pieces: pieces.into(),
+            trailers,
+            end: Some(End::Whole(StreamEnd::Complete)),
+            good: true,
+            ..State::default()
+        };
+        Arc::new(Transcript { state: Mutex::new(state), ..Transcript::default() })
+    }
+
+    /// All of it, where it can be given again.
+    fn whole(&self) -> Option<(Head, Vec<Bytes>, Option<HeaderMap>)> {
+        let state = self.lock();
+        let head = state.head.clone().filter(|_| state.good && state.first == 0)?;
+        Some((head, state.pieces.iter().cloned().collect(), state.trailers.clone()))
     }
 
     /// Read it from its start; `None`: its start is gone.

@@ -5,7 +5,7 @@
 //! out first; one in flight holds [`super::KEPT`] at most.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -33,7 +33,7 @@ struct Finished {
 }
 
 /// What stands beside an answer's body.
-const OVERHEAD: usize = 1024;
+pub(super) const OVERHEAD: usize = 1024;
 
 /// A call's place.
 pub enum Seat {
@@ -109,11 +109,18 @@ impl Table {
         true
     }
 
-    /// This answer is not given again from now on.
-    pub fn forget(&self, name: Fingerprint, answer: &Arc<Transcript>) {
-        self.remove(name, answer);
+    /// Put in an answer of an earlier process. One of the same name that is there makes way.
+    pub fn restore(&self, name: Fingerprint, body: Fingerprint, answer: Arc<Transcript>, max_bytes: usize) {
+        self.calls.insert(name, Call { body, answer: answer.clone() });
+        self.finish(name, &answer, max_bytes);
+    }
+
+    /// This answer is not given again from now on. Whoever waits to say so does not keep it.
+    pub fn forget(&self, name: Fingerprint, answer: &Weak<Transcript>) {
+        let is_it = |other: &Arc<Transcript>| std::ptr::eq(Arc::as_ptr(other), answer.as_ptr());
+        self.calls.remove_if(&name, |_, call| is_it(&call.answer));
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = finished.order.iter().position(|(_, other, _)| Arc::ptr_eq(other, answer))
+        if let Some(at) = finished.order.iter().position(|(_, other, _)| is_it(other))
             && let Some((_, _, size)) = finished.order.remove(at)
         {
             finished.size -= size;

@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+// What every call is looked through for. A name that is one already costs a fraction of a text that has to become one.
+static OWN_IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("x-backstop-idempotency-key");
+static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+static RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
+static OWN_KEY: HeaderName = HeaderName::from_static("x-backstop-key");
 
 /// Headers that clients address to Backstop; none of them goes upstream.
 pub const OWN_PREFIX: &str = "x-backstop-";
@@ -63,18 +69,18 @@ pub fn run(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// The key that makes a call one with others: Backstop's own header, else the standard one.
 pub fn idempotency_key(headers: &HeaderMap) -> Option<&HeaderValue> {
-    let own = headers.get("x-backstop-idempotency-key").or_else(|| headers.get("idempotency-key"));
+    let own = headers.get(&OWN_IDEMPOTENCY_KEY).or_else(|| headers.get(&IDEMPOTENCY_KEY));
     own.filter(|key| !key.is_empty())
 }
 
 /// The SDK counts its retries, so that a repeat says that it is one.
 pub fn counts_repeats(headers: &HeaderMap) -> bool {
-    headers.contains_key("x-stainless-retry-count")
+    headers.contains_key(&RETRY_COUNT)
 }
 
 /// `x-backstop-key`: the client's own key for Backstop.
 pub fn key(headers: &HeaderMap) -> Option<&[u8]> {
-    headers.get("x-backstop-key").map(|value| value.as_bytes()).filter(|key| !key.is_empty())
+    headers.get(&OWN_KEY).map(|value| value.as_bytes()).filter(|key| !key.is_empty())
 }
 
 /// `x-backstop-stream`: `shield` (true) or `relay` (false).
@@ -88,7 +94,7 @@ pub fn shield(headers: &HeaderMap) -> Option<bool> {
 
 /// The SDK says that it is repeating a logical call.
 pub fn repeats_itself(headers: &HeaderMap) -> bool {
-    let count = headers.get("x-stainless-retry-count").and_then(|value| value.to_str().ok());
+    let count = headers.get(&RETRY_COUNT).and_then(|value| value.to_str().ok());
     count.and_then(|text| text.trim().parse::<u32>().ok()).is_some_and(|count| count > 0)
 }
 

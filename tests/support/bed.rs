@@ -141,6 +141,7 @@ fn lasting(upstream: &Arc<Upstream>, redis: Option<&config::Secret>) -> Arc<Last
         metrics: Arc::new(Metrics::new().expect("metrics")),
         admission: Admission::on(redis),
         keyed: Default::default(),
+        store: None,
         memory: Default::default(),
         clock: Clock::starting_at(SystemTime::UNIX_EPOCH + WALL),
         drain: Drain::default(),

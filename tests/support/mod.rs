@@ -14,6 +14,7 @@ pub mod memory;
 pub mod process;
 pub mod redis;
 pub mod request;
+pub mod site;
 pub mod step;
 pub mod tcp;
 pub mod upstream;

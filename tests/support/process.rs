@@ -38,8 +38,8 @@ impl Process {
             .spawn()
             .expect("the program starts");
         let mut stderr = BufReader::new(child.stderr.take().expect("its stderr"));
-        let address = ready(&mut stderr);
-        let logs = Arc::<Mutex<String>>::default();
+        let (address, logs) = ready(&mut stderr);
+        let logs = Arc::new(Mutex::new(logs));
         let sink = logs.clone();
         std::thread::spawn(move || collect(stderr, &sink));
         Process { child, address, logs, _dir: dir }
@@ -79,14 +79,14 @@ impl Drop for Process {
     }
 }
 
-/// The address in the line that says it is ready.
-fn ready(stderr: &mut impl BufRead) -> SocketAddr {
+/// The address in the line that says it is ready, and all that was said up to it.
+fn ready(stderr: &mut impl BufRead) -> (SocketAddr, String) {
     let mut seen = String::new();
     loop {
         let before = seen.len();
         assert!(stderr.read_line(&mut seen).is_ok_and(|n| n > 0), "not ready: {seen}");
         if let Some((_, address)) = seen[before..].split_once("listening on http://") {
-            return address.trim().parse().expect("an address");
+            return (address.trim().parse().expect("an address"), seen);
         }
     }
 }

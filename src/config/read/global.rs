@@ -1,18 +1,18 @@
 //! `[server]`, `[retry]`, `[timeouts]`, `[log]`, and what must hold between them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::mask;
 use crate::config::section::{Context, Section, as_str};
 use crate::config::tree::Node;
-use crate::config::{Interim, Log, Retry, RetryBucket, Secret, Server, Stream, StreamMode, Timeouts};
+use crate::config::{Idempotency, Interim, Log, Retry, RetryBucket, Secret, Server, Stream, StreamMode, Timeouts};
 use crate::policy::backoff::Jitter;
 use crate::policy::safety::Ambiguous;
 
 /// `[server]`.
-pub(super) fn server(mut s: Section<'_>, names: &[&str]) -> Option<Server> {
+pub(super) fn server(mut s: Section<'_>, names: &[&str], dir: &Path) -> Option<Server> {
     let listen = listen(&mut s);
     let default_upstream = default_upstream(&mut s, names);
     let limits = body_limits(&mut s);
@@ -23,7 +23,7 @@ pub(super) fn server(mut s: Section<'_>, names: &[&str]) -> Option<Server> {
     let client_keys = client_keys(&mut s);
     let allowed_hosts = allowed_hosts(&mut s, listen);
     let allowed_origins = allowed_origins(&mut s);
-    let state_dir = s.set_string("state_dir");
+    let state_dir = state_dir(&mut s, dir);
     s.finish();
     let (max_body, replay_body) = limits?;
     let (client_keys_env, client_keys) = client_keys?;
@@ -39,8 +39,18 @@ pub(super) fn server(mut s: Section<'_>, names: &[&str]) -> Option<Server> {
         client_keys,
         allowed_hosts: allowed_hosts?,
         allowed_origins: allowed_origins?,
-        state_dir: state_dir?.map(PathBuf::from),
+        state_dir: state_dir?,
     })
+}
+
+/// The one that is named, else that of the user by the XDG rules, which pass over a path that is not absolute.
+fn state_dir(s: &mut Section<'_>, dir: &Path) -> Option<Option<PathBuf>> {
+    if let Some(named) = s.set_string("state_dir")? {
+        return Some(Some(dir.join(named)));
+    }
+    let variable = |name| s.cx.env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || Some(variable("HOME")?.join(".local/state"));
+    Some(variable("XDG_STATE_HOME").or_else(home).map(|state| state.join("backstop")))
 }
 
 /// An address, or `localhost:PORT`. Other names are refused: which address they mean is for their owner to say.
@@ -276,6 +286,14 @@ pub(super) fn stream(cx: &Context<'_>, node: &Node) -> Option<Stream> {
         heartbeat: heartbeat.map(|beat| Some(beat).filter(|beat| !beat.is_zero()))?,
         hold: hold?,
     })
+}
+
+/// What is to survive a restart needs a place.
+pub(super) fn check_state_dir(cx: &Context<'_>, root: &Node, server: &Server, idempotency: Idempotency) {
+    let node = root.get("idempotency").and_then(|s| s.get("durable"));
+    if let (true, None, Some(node)) = (idempotency.durable, &server.state_dir, node) {
+        cx.fault(node, "has no place: set server.state_dir, as neither XDG_STATE_HOME nor HOME says where");
+    }
 }
 
 /// Whoever reaches the listener uses the credentials behind it: from other machines only with a key.

@@ -57,15 +57,14 @@ pub(super) fn idempotency(mut s: Section<'_>) -> Option<Idempotency> {
     let linger = s.duration("linger");
     let auto = s.bool("auto");
     let durable = s.bool("durable");
-    let durable = s.only("durable", durable, &false, "false");
     let max_bytes = s.size("max_bytes");
     s.finish();
-    durable?;
     Some(Idempotency {
         coalesce: coalesce?,
         replay_for: replay_for?,
         linger: linger?,
         auto: auto?,
+        durable: durable?,
         max_bytes: usize::try_from(max_bytes?).unwrap_or(usize::MAX),
     })
 }

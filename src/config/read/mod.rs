@@ -19,7 +19,7 @@ use super::tree::{Node, Value};
 pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> Option<Config> {
     let mut s = Section::open(cx, root);
     let names = names(root.get("upstreams"));
-    let server = s.section("server").and_then(|s| global::server(s, &names));
+    let server = s.section("server").and_then(|s| global::server(s, &names, dir));
     let bucket = s.required("retry").and_then(|node| global::retry(cx, node));
     s.required("timeouts").and_then(|node| global::timeouts(cx, node));
     s.required("stream").and_then(|node| global::stream(cx, node));
@@ -35,6 +35,7 @@ pub(super) fn config(cx: &Context<'_>, root: &Node, dir: &Path, sole: bool) -> O
 
     let server = server?;
     global::check_exposure(cx, root, &server);
+    global::check_state_dir(cx, root, &server, idempotency?);
     let (rules, bucket, redis, idempotency, log) = (rules?, bucket?, redis?, idempotency?, log?);
     unbuilt?;
     let upstreams = upstreams?.into_iter().map(|(name, mut upstream)| {
