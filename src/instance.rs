@@ -62,6 +62,7 @@ impl Instance {
                 (name.clone(), Arc::new(Upstream::new(settings.clone(), (lasting.dial)(settings))))
             })
             .collect();
+        config.upstreams.values().for_each(|upstream| lasting.admission.apply(upstream));
         // A full bucket after every reload would let a herd through.
         let bucket = before.map(|before| before.bucket.clone()).filter(|bucket| bucket.settings() == config.bucket);
         let bucket = bucket.unwrap_or_else(|| Arc::new(lasting.admission.retry_bucket(config.bucket)));

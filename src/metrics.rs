@@ -19,7 +19,7 @@ pub const NO_UPSTREAM: &str = "none";
 /// Values of the `model` label at most; further models are counted as `other`.
 const MAX_MODELS: usize = 199;
 /// No one answer costs more: a larger count is a fault, and would carry a counter over its end.
-const MOST_TOKENS: u64 = 1 << 40;
+const MOST_TOKENS: u64 = 1 << 27;
 /// The `model` label of what has no place of its own.
 const OTHER: &str = "other";
 

@@ -228,6 +228,55 @@ async fn a_call_that_cannot_be_in_time_is_told_so_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_for_tokens_that_ends_too_late_is_told_at_once_too() {
+    let body = r#"{"model":"m","max_tokens":9000,"messages":[]}"#;
+    let silent = Step::json(200, &CHAT_BODY.replace("\"usage\"", "\"none\""));
+    let bed = Bed::new("[admission]\ntokens_per_minute = 10000\n", silent);
+    assert_eq!(bed.call(&post(CHAT).body(body)).await.status, 200);
+    let hurried = bed.call(&post(CHAT).body(body).header("x-backstop-deadline", "5")).await;
+    assert_eq!((hurried.status, hurried.fault().as_str(), bed.now()), (503, "queue_full", ms(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_costs_no_tokens_and_an_absurd_count_locks_nobody_out() {
+    let body = r#"{"model":"m","max_tokens":9000,"messages":[]}"#;
+    for status in [400, 401, 404, 413, 422] {
+        let bed = Bed::new("[admission]\ntokens_per_minute = 10000\n", [Step::json(status, "{}"), chat()]);
+        bed.call(&post(CHAT).body(body)).await;
+        assert_eq!((bed.call(&post(CHAT).body(body)).await.status, bed.now()), (200, ms(0)), "{status}");
+    }
+    let absurd = Step::json(200, &CHAT_BODY.replace("\"prompt_tokens\":10", "\"prompt_tokens\":1000000000000"));
+    let bed = Bed::new("[admission]\ntokens_per_minute = 10000\n", [absurd, chat()]);
+    bed.call(&post(CHAT).body(body)).await;
+    assert_eq!(bed.call(&post(CHAT).body(body)).await.status, 200);
+    assert!(bed.now() <= secs(121), "{:?}", bed.now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_changes_the_limits_of_those_who_wait_already() {
+    for (before, after) in [
+        ("max_concurrency = 1", "max_concurrency = 100"),
+        ("requests_per_second = 0.01", "requests_per_second = 1000\nburst = 9"),
+        ("tokens_per_minute = 10", "tokens_per_minute = 10000000"),
+    ] {
+        let bed = Bed::new(&format!("[admission]\n{before}\n"), chat().delay(secs(4)));
+        let calls: Vec<_> = many(4)
+            .map(|request| {
+                let mut client = bed.client();
+                tokio::spawn(async move { client.call(&request).await })
+            })
+            .collect();
+        sleep(secs(1)).await;
+        assert_eq!(bed.upstream.count(), 1, "{before}");
+        bed.reload(&format!("[admission]\n{after}\n"));
+        for call in calls {
+            assert_eq!(call.await.unwrap().status, 200, "{before}");
+        }
+        assert!(bed.now() <= secs(6), "{before}: {:?}", bed.now());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_leaves_the_line_is_never_sent_and_delays_nobody() {
     let bed = Bed::new("[admission]\nmax_concurrency = 1\n", chat().delay(secs(1)));
     let mut first = bed.client();

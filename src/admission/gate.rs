@@ -38,6 +38,8 @@ pub(super) struct State {
     /// There is a task that sees to those who wait, and to what the store was told.
     pub(super) driven: bool,
     pub(super) rules: Rules,
+    /// They are those of a config.
+    ruled: bool,
 }
 
 /// The config's part.
@@ -77,6 +79,8 @@ pub enum Refused {
     TooLate(Duration),
     /// The circuit is open.
     Open(Duration),
+    /// Backstop stops before its turn comes.
+    Draining,
 }
 
 pub(super) struct Waiter {
@@ -158,9 +162,21 @@ impl Gate {
         }
     }
 
+    /// Other rules hold from now on.
+    pub(super) fn apply(&self, rules: Rules) {
+        let mut state = self.lock();
+        (state.rules, state.ruled) = (rules, true);
+        drop(state);
+        self.changed();
+    }
+
     fn enter(self: &Arc<Self>, ask: Ask, rules: Rules) -> Result<Entered, Refused> {
         let mut state = self.lock();
-        state.rules = rules;
+        // Later changes come with a reload: a call from before it does not undo them.
+        if !std::mem::replace(&mut state.ruled, true) {
+            state.rules = rules;
+        }
+        let rules = state.rules;
         let circuit = state.circuit(self.age());
         if let Some(left) = circuit.filter(|_| !ask.holds) {
             return Err(Refused::Open(left));
@@ -174,7 +190,8 @@ impl Gate {
             }
         }
         let ahead = state.queue.len();
-        let earliest = self.store.look(|limits, now| limits.earliest(now, ahead, &rules.limits).saturating_sub(now));
+        let earliest =
+            self.store.look(|limits, now| limits.earliest(now, ahead, ask.tokens, &rules.limits).saturating_sub(now));
         let wait = earliest.max(circuit.unwrap_or_default());
         // Those who only wait for Redis' answer are no line.
         if ahead >= rules.queue.saturating_add(if must_ask { BATCH } else { 0 }) {

@@ -89,6 +89,13 @@ impl Admission {
         self.redis.as_ref().map(|redis| redis.is_up())
     }
 
+    /// The config has changed: what it says of this upstream holds for those who wait already, too.
+    pub fn apply(&self, upstream: &config::Upstream) {
+        let rules = Rules::of(&upstream.admission, upstream.breaker);
+        let of = self.gates.iter().filter(|entry| entry.key().upstream == upstream.name);
+        of.for_each(|entry| entry.value().apply(rules));
+    }
+
     /// A retry bucket, full unless others share it.
     pub fn retry_bucket(&self, settings: config::RetryBucket) -> RetryBucket {
         let key = format!("backstop:retry_bucket:{}:{}", settings.rate, settings.burst);
@@ -180,6 +187,11 @@ impl Gates {
         Some(models.entry(name.to_owned()).or_insert_with(|| Arc::new(Gate::new(self.home.store(name)))).clone())
     }
 
+    fn apply(&self, rules: Rules) {
+        self.all.apply(rules);
+        self.models().values().for_each(|gate| gate.apply(rules.of_model()));
+    }
+
     fn looks(&self) -> Vec<Look> {
         std::iter::once(self.all.look()).chain(self.models().values().map(|gate| gate.look())).collect()
     }
@@ -231,6 +243,9 @@ impl Passage {
 
 /// How long a client that is sent away should stay away, where nothing is known: a second.
 pub fn retry_after(refused: Refused) -> Duration {
-    let (Refused::Full(wait) | Refused::TooLate(wait) | Refused::Open(wait)) = refused;
+    let wait = match refused {
+        Refused::Full(wait) | Refused::TooLate(wait) | Refused::Open(wait) => wait,
+        Refused::Draining => Duration::ZERO,
+    };
     wait.max(Duration::from_secs(1))
 }

@@ -65,7 +65,7 @@ impl Attempts {
             return self.opening(Reply::Local(reply), Outcome::Exhausted, Some(verdict), true);
         }
         let fault = match refused {
-            Refused::Full(_) | Refused::TooLate(_) => Fault::QueueFull,
+            Refused::Full(_) | Refused::TooLate(_) | Refused::Draining => Fault::QueueFull,
             Refused::Open(_) => Fault::CircuitOpen,
         };
         let reply = LocalReply::new(fault, story::sent_away(&self.call, refused)).after(retry_after(refused));

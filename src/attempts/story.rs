@@ -45,6 +45,7 @@ pub fn sent_away(call: &Call, refused: Refused) -> String {
                 "upstream {name} takes no request in time: its limits (admission, or the wait it asked for) end after this request's deadline"
             )
         }
+        Refused::Draining => "Backstop is shutting down, and this request's turn did not come before that".to_owned(),
         Refused::Open(_) => format!(
             "the circuit breaker of upstream {name} is open: it failed too often of late (breaker), and is left alone for a while"
         ),

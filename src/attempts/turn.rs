@@ -35,7 +35,7 @@ impl Attempts {
         let passage = tokio::select! {
             biased;
             passage = admitted => passage,
-            () = nearly_drained(&lasting.drain) => Err(Refused::TooLate(Duration::ZERO)),
+            () = nearly_drained(&lasting.drain) => Err(Refused::Draining),
         };
         let waited = start.elapsed();
         if !waited.is_zero() {
@@ -64,7 +64,7 @@ impl Attempts {
             }
             _ => None,
         };
-        if verdict.class == Class::Transient && !verdict.ambiguous {
+        if matches!(verdict.class, Class::Transient | Class::Terminal) && !verdict.ambiguous {
             // It was not carried out, so no tokens were used.
             passage.settle(0);
         }

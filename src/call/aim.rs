@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::uri::PathAndQuery;
 use http::{Uri, Version};
@@ -86,10 +86,13 @@ impl Aimed {
 
 /// The target; what a client presented as `key` stays here where it is not meant for this upstream.
 fn target(route: &Route, trust: Trust) -> PathAndQuery {
-    if route.upstream.config.api_key.is_none() && trust == Trust::Meant {
-        return route.target.clone();
-    }
-    PathAndQuery::try_from(credential::without_key(route.target.as_str())).unwrap_or_else(|_| route.target.clone())
+    let own = route.upstream.config.api_key.is_some();
+    let target = match trust {
+        Trust::Stranger => credential::without_secrets(route.target.as_str()),
+        Trust::Meant if own => credential::without_key(route.target.as_str()),
+        Trust::Meant => return route.target.clone(),
+    };
+    PathAndQuery::try_from(target).unwrap_or_else(|_| route.target.clone())
 }
 
 /// The request's headers as they go upstream: `host` first, the client's own, then those that the config puts in.
@@ -105,7 +108,7 @@ fn outgoing(headers: &HeaderMap, version: Version, route: &Route, trust: Trust) 
             || name == CONTENT_LENGTH && chunked
             || name.as_str().starts_with(client::OWN_PREFIX)
             || replaced && credential::is_credential(name)
-            || trust == Trust::Stranger && name == COOKIE
+            || trust == Trust::Stranger && credential::may_be_secret(name.as_str())
             || upstream.headers.iter().any(|(own, _)| own == name)
     });
     // With a credential of its own from the environment, the upstream gets that one and no other.

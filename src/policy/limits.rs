@@ -60,12 +60,13 @@ impl Limits {
         requests.max(tokens).unwrap_or_default()
     }
 
-    /// The earliest that a request could go which has so many before it, as far as that is known: a learned pace may yet
+    /// The earliest that a request could go which costs so many tokens and has so many requests before it, as far as that is known: a learned pace may yet
     /// rise, so it is no reason to send anybody away.
-    pub fn earliest(&self, now: Duration, ahead: usize, settings: &Settings) -> Duration {
+    pub fn earliest(&self, now: Duration, ahead: usize, tokens: f64, settings: &Settings) -> Duration {
         let queue = settings.requests.map(|quota| self.requests.one_by_one(now, ahead as f64 + 1.0, &quota));
+        let tokens = settings.tokens.map(|quota| self.tokens.ready_at(now, tokens, &quota));
         let cooldown = settings.adaptive.then(|| self.cooldown.end(now));
-        queue.max(cooldown).unwrap_or_default().max(now)
+        queue.max(tokens).max(cooldown).unwrap_or_default().max(now)
     }
 
     /// Take in what came of one that was let through.
@@ -193,6 +194,6 @@ mod tests {
         assert_eq!(limits.take(NOW, 1.0, &FIXED).unwrap_err(), NOW + ms(1000));
         limits.give_tokens(NOW, 50.0, &FIXED);
         assert_eq!(limits.take(NOW, 1.0, &FIXED).unwrap_err(), NOW + ms(100));
-        assert_eq!(limits.earliest(NOW, 9, &FIXED), NOW + ms(1000));
+        assert_eq!(limits.earliest(NOW, 9, 1.0, &FIXED), NOW + ms(1000));
     }
 }

@@ -53,23 +53,26 @@ impl Used {
         Ok(())
     }
 
-    /// Take `units`, there or not.
+    /// Take `units`, there or not; of more than the burst no more than that: nobody is locked out by one absurd figure.
     pub fn take(&mut self, now: Duration, units: f64, quota: &Quota) {
+        let units = units.min(quota.burst);
         self.full_at = self.full_at(now, quota).max(now).saturating_add(seconds(units / quota.rate));
     }
 
     /// Give back what was not used, or take (below zero) what was used beyond what had been taken.
     pub fn give(&mut self, now: Duration, units: f64, quota: &Quota) {
         if units >= 0.0 {
+            let units = units.min(quota.burst);
             self.full_at = self.full_at.saturating_sub(seconds(units / quota.rate));
         } else {
             self.take(now, -units, quota);
         }
     }
 
-    /// Never further off than an empty bucket takes twice to fill: a clock that stepped back must not lock anybody out.
+    /// Never further off than an empty bucket takes twice to fill: a clock that stepped back, or another limit that held
+    /// before, must not lock anybody out.
     fn full_at(&self, now: Duration, quota: &Quota) -> Duration {
-        self.full_at.min(now.saturating_add(seconds(2.0 * quota.burst / quota.rate).max(Duration::from_secs(120))))
+        self.full_at.min(now.saturating_add(seconds(2.0 * quota.burst / quota.rate)))
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Limit {
     /// The last send before the last cut was learned: what is rejected of those up to it is no news.
     #[serde(rename = "c")]
     cut: u64,
-    /// Rejections in a row.
+    /// Rejections in a row, with nothing accepted between.
     #[serde(rename = "a")]
     again: u32,
     /// For how long slots have stood empty since.
@@ -214,7 +214,8 @@ impl Limit {
     /// The clocks and counts that a new rejection sets back.
     fn cut(&mut self, ticket: Ticket, sent: u64) {
         let since = ticket.number.saturating_sub(self.cut).saturating_sub(1) as f64;
-        self.again = if since < FEW { self.again.saturating_add(1).min(20) } else { 0 };
+        // With anything accepted between, the limit is a slow one and not a closed one: ever longer pauses would starve it.
+        self.again = if since < 1.0 { self.again.saturating_add(1).min(20) } else { 0 };
         (self.cut, self.quiet, self.busy) = (sent, 0, 0);
         if self.saved > 0.0 {
             (self.room, self.saved) = ((self.room - self.saved).max(1.0), 0.0);

@@ -40,9 +40,61 @@ pub fn is_credential(name: &HeaderName) -> bool {
 
 /// The target without a `key` parameter: what a client presents to Backstop is not for the upstream.
 pub fn without_key(target: &str) -> String {
+    without(target, |name| name.eq_ignore_ascii_case("key"))
+}
+
+/// The target without any parameter that may be a secret: the host that it goes to now was not meant by the client.
+pub fn without_secrets(target: &str) -> String {
+    without(target, may_be_secret)
+}
+
+/// A header or parameter of this name may hold a credential, or name the account that one is of.
+pub fn may_be_secret(name: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "key",
+        "token",
+        "secret",
+        "auth",
+        "password",
+        "cookie",
+        "credential",
+        "signature",
+        "referer",
+        "organization",
+        "project",
+        "session",
+    ];
+    // Names a call, and opens nothing.
+    let name = name.to_ascii_lowercase();
+    name != "idempotency-key" && WORDS.iter().any(|word| name.contains(word))
+}
+
+fn without(target: &str, unwanted: impl Fn(&str) -> bool) -> String {
     let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
-    let kept: Vec<&str> = query.split('&').filter(|pair| !is_key(pair)).collect();
+    let name = |pair: &str| decoded(pair.split_once('=').map_or(pair, |(name, _)| name));
+    // Some servers take a semicolon for a separator too.
+    let wanted = |pair: &&str| !pair.split(';').any(|part| unwanted(&name(part)));
+    let kept: Vec<&str> = query.split('&').filter(wanted).collect();
     if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
+}
+
+/// A parameter's name as servers read it: `k%65y` is `key`.
+fn decoded(name: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name.as_bytes());
+    while let Some((first, more)) = rest.split_first() {
+        let hex = more.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn key_in(query: &str) -> Option<&str> {
@@ -56,6 +108,23 @@ fn is_key(pair: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_spelling_of_a_secret_goes_to_another_host() {
+        for query in ["key=S", "KEY=S", "k%65y=S", "%6Bey=S", "access_token=S", "api-key=S", "x;key=S"] {
+            assert_eq!(without_secrets(&format!("/v1/x?alt=sse&{query}&b=%zz")), "/v1/x?alt=sse&b=%zz", "{query}");
+        }
+        assert_eq!(without_key("/v1/x?k%65y=S"), "/v1/x");
+        assert_eq!(without_key("/v1/x?pageToken=1&key=S"), "/v1/x?pageToken=1");
+        for name in
+            ["ocp-apim-subscription-key", "x-portkey-api-key", "helicone-auth", "x-amz-security-token", "Referer"]
+        {
+            assert!(may_be_secret(name), "{name}");
+        }
+        for name in ["idempotency-key", "content-type", "anthropic-beta", "x-stainless-lang", "alt"] {
+            assert!(!may_be_secret(name), "{name}");
+        }
+    }
 
     #[test]
     fn the_presented_credential_is_found() {
