@@ -2,7 +2,7 @@
 //! good.
 //!
 //! There is one gate for each upstream and credential. Where a provider's limit is told to be one of a single model, that
-//! model gets a gate of its own before it, so that the others go on. Bound: [`MOST`] credentials, [`MOST_MODELS`] models
+//! model gets a gate of its own before it, so that the others go on. Bound: `MOST` credentials, `MOST_MODELS` models
 //! each; what is forgotten first is what stands open anyway. With Redis, limits and retry bucket are those of all Backstops
 //! on it; lines, circuits and places at the upstream are each one's own.
 

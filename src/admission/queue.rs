@@ -1,7 +1,7 @@
 //! A fair line: ranks first, within a rank one flow after another in turn, within a flow the call that came first.
 //!
 //! A flow is one run or one credential, so that a swarm of two hundred gets as many turns as one agent beside it. A higher
-//! rank goes first, but every [`LOWEST_EVERY`]th turn is the lowest rank's, so that none waits for ever. A call that comes
+//! rank goes first, but every `LOWEST_EVERY`th turn is the lowest rank's, so that none waits for ever. A call that comes
 //! back from a failed attempt has its old place, by the time of its arrival. Bound: `admission.queue` entries.
 
 use std::collections::{HashMap, VecDeque};

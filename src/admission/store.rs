@@ -3,7 +3,7 @@
 //! The state is plain data and whatever changes it is a closure, so the law is written once. Kept here, a change is made at
 //! once. Shared, it is made on the copy that we have, which is then written if Redis still holds what that copy was (one
 //! round trip); if another Backstop was faster, it is made again on what that one left. When Redis cannot be asked, our copy
-//! is what counts. Bound: one state, and [`MOST_TOLD`] changes that Redis was not told of yet.
+//! is what counts. Bound: one state, and `MOST_TOLD` changes that Redis was not told of yet.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
