@@ -137,25 +137,6 @@ async fn what_is_stored_has_the_bound_of_what_is_kept_and_the_oldest_goes_first(
 }
 
 #[tokio::test]
-async fn the_file_stays_within_a_few_times_the_bound() {
-    let sizes = [3_000, 700_000, 40_000, 1_100_000, 90_000];
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let site = Site::new(Script::by(move |_| {
-        let size = sizes[next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % sizes.len()];
-        Step::json(200, &format!("{CHAT_BODY}{}", " ".repeat(size)))
-    }))
-    .await;
-    let backstop = site.start("max_bytes = \"8MiB\"");
-    for n in 0..150 {
-        assert_eq!(outcome(&backstop, &keyed(&format!("k{n}"))).await, "success");
-    }
-    stop(backstop);
-    let size = std::fs::metadata(site.file()).unwrap().len() >> 20;
-    assert!(size <= 48, "{size} MiB for 8");
-    assert!(site.stored(Clock::real()).len() >= 15);
-}
-
-#[tokio::test]
 async fn a_file_that_is_none_of_ours_is_moved_aside_and_a_new_one_begun() {
     let site = Site::new(chat()).await;
     site.answered(&["k"]).await;

@@ -72,8 +72,12 @@ async fn whenever_it_is_killed_what_is_given_again_is_whole_and_the_rest_is_aske
         };
         let before = asked(&site.upstream);
         let backstop = site.start("");
+        let mut calls = tokio::task::JoinSet::new();
         for key in keys.map(|n| format!("k{n}")) {
-            let answer = call(&backstop, &asking(&key)).await;
+            let mut client = backstop.client().await;
+            calls.spawn(async move { (client.call(&asking(&key)).await, key) });
+        }
+        for (answer, key) in calls.join_all().await {
             assert_eq!((answer.status, answer.whole, answer.text() == spoken(&key)), (200, true, true), "{key}");
             let again = asked(&site.upstream).get(&key).copied().unwrap_or(0) - before.get(&key).copied().unwrap_or(0);
             match answer.outcome() {

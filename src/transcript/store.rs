@@ -33,8 +33,9 @@ pub const ASIDE: &str = "answers.redb.unreadable";
 const ROOM: usize = 4 * (super::KEPT + 512 * 1024);
 /// The unit in which room is given out.
 const KIB: usize = 1024;
-/// Answers that share the wait for the disk.
-const BATCH: usize = 64;
+/// Bytes of answers that share the wait for the disk, or one that is larger: the file needs room for them before that of what
+/// makes way is free.
+const BATCH: usize = 4 * 1024 * 1024;
 /// redb reads each page once, so a small cache does.
 const CACHE: usize = 4 * 1024 * 1024;
 /// How often what has expired is looked for while nothing is written.
@@ -140,7 +141,7 @@ fn keep(mut keeper: Keeper, puts: &Receiver<Put>, clock: &Clock) {
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let batch: Vec<Put> = first.into_iter().chain(puts.try_iter()).take(BATCH).collect();
+        let batch = first.map(|first| batch(first, puts)).unwrap_or_default();
         let (now, max_bytes) =
             batch.last().map_or_else(|| (clock.wall(), keeper.max_bytes), |put| (put.now, put.max_bytes));
         keeper.max_bytes = max_bytes;
@@ -149,6 +150,19 @@ fn keep(mut keeper: Keeper, puts: &Receiver<Put>, clock: &Clock) {
             return;
         }
     }
+}
+
+/// What waits already goes with the first.
+fn batch(first: Put, puts: &Receiver<Put>) -> Vec<Put> {
+    let mut size = first.answer.size();
+    let mut batch = vec![first];
+    while size < BATCH
+        && let Ok(put) = puts.try_recv()
+    {
+        size += put.answer.size();
+        batch.push(put);
+    }
+    batch
 }
 
 /// Why a file can't be opened.
@@ -293,5 +307,42 @@ impl Keeper {
         self.size = left;
         gone.sort_unstable();
         gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::memory::Fingerprint;
+
+    const BOUND: usize = 8 << 20;
+
+    fn put(n: usize, now: SystemTime) -> Put {
+        // Of all sizes up to 1 MiB, in no order.
+        let size = n.wrapping_mul(2_654_435_761) % (1 << 20);
+        let answer = Stored::sized(Fingerprint::of([&n.to_le_bytes()[..]]), size, now + Duration::from_secs(60));
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        Put { answer, now, max_bytes: BOUND, _room: room }
+    }
+
+    #[test]
+    fn the_file_stays_within_a_few_times_the_bound_however_much_goes_through_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let limits = Limits { max_bytes: BOUND, replay_for: Duration::from_secs(60) };
+        let (mut keeper, _) = open(dir.path(), limits, now).ok().flatten().unwrap();
+        let (queue, puts) = channel();
+        for n in 0..120 {
+            queue.send(put(n, now)).unwrap();
+        }
+        drop(queue);
+        let mut batches = 0;
+        while let Ok(first) = puts.recv() {
+            keeper.write(&batch(first, &puts), now).unwrap();
+            batches += 1;
+        }
+        let size = fs::metadata(dir.path().join(FILE)).unwrap().len();
+        assert!(keeper.size <= BOUND && keeper.size > BOUND / 2 && batches > 10, "{} {batches}", keeper.size);
+        assert!(size <= 4 * BOUND as u64, "{size}");
     }
 }

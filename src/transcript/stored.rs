@@ -61,6 +61,23 @@ impl Stored {
         Some(Transcript::of(head, self.pieces, self.trailers))
     }
 
+    /// One of a size.
+    #[cfg(test)]
+    pub(super) fn sized(name: Fingerprint, size: usize, until: SystemTime) -> Stored {
+        let (upstream, pieces) = ("u".into(), vec![vec![b'x'; size].into()]);
+        Stored {
+            name,
+            body: name,
+            until,
+            upstream,
+            told: true,
+            stream: false,
+            head: Vec::new(),
+            pieces,
+            trailers: None,
+        }
+    }
+
     /// Bytes that count as kept.
     pub fn size(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum::<usize>() + self.head.len() + OVERHEAD
