@@ -85,6 +85,13 @@ async fn the_key_of_another_body_is_refused_in_flight_and_after() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_same_bytes_of_another_type_are_another_body() {
+    let bed = Bed::new("", chat());
+    bed.call(&keyed("k").header("content-type", "application/json")).await;
+    assert_eq!(bed.call(&keyed("k").header("content-type", "text/plain")).await.status, 422);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_same_body_in_other_pieces_is_the_same_body() {
     let bed = Bed::new("", chat());
     bed.call(&keyed("k")).await;
@@ -101,6 +108,11 @@ async fn nothing_is_shared_across_credentials_places_or_keys() {
         key(post(CHAT)).header("authorization", "Bearer bob"),
         key(post(CHAT)),
         alice(CHAT).header("x-backstop-key", "carol"),
+        alice(CHAT).header("cookie", "session=1"),
+        alice(CHAT).header("cookie", "session=2"),
+        alice(CHAT).header("x-auth-token", "t"),
+        alice(CHAT).header("openai-organization", "o"),
+        alice(CHAT).header("authorization", "Bearer second"),
         alice("/v1/chat/completions?x=1"),
         alice("/groq/openai/v1/chat/completions"),
         keyed("k2"),

@@ -105,7 +105,8 @@ async fn what_has_expired_is_gone_from_the_file_and_the_rest_is_given_for_as_lon
     assert_eq!(site.stored(Clock::real()), [], "it is not in the file any more");
 
     tokio::time::pause();
-    let bed = Bed::new("", chat());
+    // The same upstream at the same host.
+    let bed = Bed::new(&format!("[upstreams.openai]\nbase_url = \"http://{}\"\n", site.address), chat());
     let lasting = bed.instance().lasting.clone();
     answers[0].until = lasting.clock.wall() + secs(30);
     restore(lasting, answers, LIMITS.max_bytes).await;

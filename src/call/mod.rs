@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Extensions, Method, Version};
 use hyper::body::Incoming;
@@ -75,8 +75,8 @@ pub struct Call {
     pub counts_repeats: bool,
     /// The key that makes it one with other calls.
     pub key: Option<HeaderValue>,
-    /// What its client showed to Backstop itself.
-    own_key: Vec<u8>,
+    /// Everything that its client showed to say who it is, digested, where calls may be one.
+    showed: Option<Fingerprint>,
     /// The client speaks HTTP/1.1, which has room for 102 Processing.
     pub http11: bool,
     /// The client was seen to take it.
@@ -127,7 +127,7 @@ impl Call {
             repeats: client::repeats_itself(&parts.headers),
             counts_repeats: client::counts_repeats(&parts.headers),
             key: client::idempotency_key(&parts.headers).cloned(),
-            own_key: client::key(&parts.headers).map(<[u8]>::to_vec).unwrap_or_default(),
+            showed: showed(&parts.headers),
             http11: parts.version == Version::HTTP_11,
             takes_interim: parts.version == Version::HTTP_11 && client::takes_interim(&parts.headers),
             priority: client::priority(&parts.headers),
@@ -241,9 +241,11 @@ impl Call {
 
     /// The digest under which it is one with calls of the same key, from the same client, to the same place.
     pub fn name(&self, key: &[u8]) -> Fingerprint {
-        let upstream = self.route.upstream.config.name.as_bytes();
-        let place = [self.method.as_str().as_bytes(), upstream, self.route.target.as_str().as_bytes()];
-        Fingerprint::of([&self.credential[..], &self.own_key, key].into_iter().chain(place))
+        let upstream = &self.route.upstream.config;
+        let host = upstream.base_url.authority().map_or("", |authority| authority.as_str());
+        let place = [self.method.as_str(), &upstream.name, host, self.route.target.as_str()].map(str::as_bytes);
+        let who = self.showed.as_ref().map_or(&[][..], |showed| showed.bytes());
+        Fingerprint::of([&self.credential[..], who, key].into_iter().chain(place))
     }
 
     /// The digest under which it is one with its own repeats, by its body.
@@ -254,7 +256,12 @@ impl Call {
     /// The digest of its body; `None`: it is not kept.
     pub fn body_print(&self) -> Option<Fingerprint> {
         // In one piece, however it came.
-        self.body.whole().map(|frames| Fingerprint::of_pieces(frames.iter().map(|frame| &frame[..])))
+        let frames = self.body.whole()?;
+        let body = Fingerprint::of_pieces(frames.iter().map(|frame| &frame[..]));
+        // The same bytes mean something else under another name.
+        let said =
+            [CONTENT_TYPE, CONTENT_ENCODING].map(|name| self.headers.get(name).map_or(&b""[..], |v| v.as_bytes()));
+        Some(Fingerprint::of([body.bytes(), said[0], said[1]]))
     }
 
     /// Credential, target and body in one digest.
@@ -290,4 +297,13 @@ fn allowance(retry: &config::Retry, headers: &HeaderMap) -> Duration {
 
 fn presented(parts: &Parts) -> Vec<u8> {
     credential::presented(&parts.headers, parts.uri.query()).map(<[u8]>::to_vec).unwrap_or_default()
+}
+
+/// A client may say who it is in more headers than one, and in some that no table knows.
+fn showed(headers: &HeaderMap) -> Option<Fingerprint> {
+    if client::idempotency_key(headers).is_none() && !client::counts_repeats(headers) {
+        return None;
+    }
+    let secrets = headers.iter().filter(|(name, _)| credential::may_be_secret(name.as_str()));
+    Some(Fingerprint::of(secrets.flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()])))
 }

@@ -22,6 +22,8 @@ pub struct Used {
     full_at: Duration,
 }
 
+/// Clocks of several machines differ by less.
+const SKEW: Duration = Duration::from_secs(1);
 /// Longer than any wait that anybody sits through, and short enough that no clock overflows.
 const FOREVER: f64 = 365.0 * 24.0 * 3600.0;
 
@@ -56,7 +58,8 @@ impl Used {
     /// Take `units`, there or not; of more than the burst no more than that: nobody is locked out by one absurd figure.
     pub fn take(&mut self, now: Duration, units: f64, quota: &Quota) {
         let units = units.min(quota.burst);
-        self.full_at = self.full_at(now, quota).max(now).saturating_add(seconds(units / quota.rate));
+        let full = self.full_at(now, quota).max(now).saturating_add(seconds(units / quota.rate));
+        self.full_at = full.min(Self::furthest(now, quota));
     }
 
     /// Give back what was not used, or take (below zero) what was used beyond what had been taken.
@@ -69,10 +72,15 @@ impl Used {
         }
     }
 
-    /// Never further off than an empty bucket takes twice to fill: a clock that stepped back, or another limit that held
-    /// before, must not lock anybody out.
+    /// Further off than anything taken here can bring it, it was noted under another limit, or by a clock that has been set
+    /// back since: it is void, and locks nobody out.
     fn full_at(&self, now: Duration, quota: &Quota) -> Duration {
-        self.full_at.min(now.saturating_add(seconds(2.0 * quota.burst / quota.rate)))
+        if self.full_at > Self::furthest(now, quota).saturating_add(SKEW) { now } else { self.full_at }
+    }
+
+    /// An empty bucket, and as much again: what was used beyond what had been taken.
+    fn furthest(now: Duration, quota: &Quota) -> Duration {
+        now.saturating_add(seconds(2.0 * quota.burst / quota.rate))
     }
 }
 
