@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use backstop::admission::Admission;
-use backstop::admission::gate::{Ask, Rules};
+use backstop::admission::gate::Ask;
 use backstop::admission::queue::Place;
 use backstop::admission::redis::Redis;
 use backstop::config::{self, Sources, load};
@@ -45,13 +45,13 @@ async fn main() {
     println!("| calls at once | limits | without: p50, p99 µs | with Redis: p50, p99 µs | added at p99, ms |");
     println!("|--:|---|--:|--:|--:|");
     for workers in [1, 8, 32] {
-        for (name, rules) in
-            [("none met", rules("")), ("a fixed one", rules("requests_per_second = 100000\nburst = 1000"))]
+        for (name, upstream) in
+            [("none met", upstream("")), ("a fixed one", upstream("requests_per_second = 100000\nburst = 1000"))]
         {
             let (mut alone, mut shared) = (Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
-                alone.push(measure(None, &rules, workers).await);
-                shared.push(measure(Some(redis.clone()), &rules, workers).await);
+                alone.push(measure(None, &upstream, workers).await);
+                shared.push(measure(Some(redis.clone()), &upstream, workers).await);
             }
             let (alone, shared) = (median(&alone), median(&shared));
             let added = (shared.1 - alone.1) / 1000.0;
@@ -76,27 +76,20 @@ fn start(port: u16) -> Server {
     Server(child)
 }
 
-/// An upstream and its rules under this `[admission]`.
-fn rules(toml: &str) -> (Arc<config::Upstream>, Rules) {
+/// An upstream under this `[admission]`.
+fn upstream(toml: &str) -> Arc<config::Upstream> {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("backstop.toml");
     std::fs::write(&path, format!("[admission]\n{toml}\n")).expect("a config file");
     let config =
         load(&Sources { path: Some(path), ..Sources::default() }).unwrap_or_else(|error| panic!("{error}")).config;
-    let upstream = config.upstreams["openai"].clone();
-    let rules = Rules::of(&upstream.admission, upstream.breaker);
-    (upstream, rules)
+    config.upstreams["openai"].clone()
 }
 
 /// Median and 99th percentile of the wait, in microseconds.
-async fn measure(
-    redis: Option<Arc<Redis>>,
-    (upstream, rules): &(Arc<config::Upstream>, Rules),
-    workers: usize,
-) -> (f64, f64) {
+async fn measure(redis: Option<Arc<Redis>>, upstream: &config::Upstream, workers: usize) -> (f64, f64) {
     let gates = Admission::on(redis).gates(upstream, b"key");
     let end = Instant::now() + ROUND;
-    let rules = *rules;
     let tasks: Vec<_> = (0..workers)
         .map(|worker| {
             let gates = gates.clone();
@@ -106,7 +99,7 @@ async fn measure(
                     let start = Instant::now();
                     let place = Place { priority: Priority::Normal, flow: worker as u64, since: start };
                     let ask = Ask { place, deadline: start + ROUND, tokens: 0.0, tried: 0, holds: false };
-                    let Ok(mut passage) = gates.admit(ask, rules, || None).await else { panic!("sent away") };
+                    let Ok(mut passage) = gates.admit(ask, || None).await else { panic!("sent away") };
                     waits.push(start.elapsed());
                     passage.learn(&Lesson { signal: Signal::Accepted, ..Lesson::NONE }, None);
                     drop(passage);

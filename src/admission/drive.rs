@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep_until};
 use super::gate::{Gate, Refused, State, Waiter};
 use super::queue::Entry;
 use crate::clock::after;
+use crate::policy::lesson::Lesson;
 use crate::policy::limits::{Limits, Settings};
-use crate::policy::pace::{Signal, Ticket};
+use crate::policy::pace::Ticket;
 
 /// Requests let through in one round at most.
 pub(super) const BATCH: usize = 32;
@@ -139,7 +140,7 @@ impl Gate {
         self.store.tell(move |limits, now| {
             limits.give_tokens(now, tokens, &settings);
             if let Some(ticket) = ticket {
-                limits.learn(now, ticket, Signal::Nothing);
+                limits.learn(now, ticket, &Lesson::NONE);
             }
         });
     }

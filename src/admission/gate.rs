@@ -17,6 +17,7 @@ use super::queue::{Place, Queue};
 use super::store::{BEGINNING, Store};
 use crate::config;
 use crate::policy::breaker::{self, Breaker, Pass, Sign};
+use crate::policy::lesson::Lesson;
 use crate::policy::limits::{self, Limits};
 use crate::policy::pace::Ticket;
 use crate::policy::quota::Quota;
@@ -30,7 +31,6 @@ pub struct Gate {
     born: Instant,
 }
 
-#[derive(Default)]
 pub(super) struct State {
     pub(super) queue: Queue<Waiter>,
     pub(super) breaker: Breaker,
@@ -38,8 +38,6 @@ pub(super) struct State {
     /// There is a task that sees to those who wait, and to what the store was told.
     pub(super) driven: bool,
     pub(super) rules: Rules,
-    /// They are those of a config.
-    ruled: bool,
 }
 
 /// The config's part.
@@ -105,7 +103,8 @@ pub struct Look {
 
 impl Rules {
     /// As the config has them.
-    pub fn of(admission: &config::Admission, breaker: Option<breaker::Settings>) -> Self {
+    pub fn of(upstream: &config::Upstream) -> Self {
+        let admission = &upstream.admission;
         let quota = |rate: f64, burst: f64| (rate > 0.0).then_some(Quota { rate, burst });
         let per_minute = admission.tokens_per_minute as f64;
         Rules {
@@ -116,7 +115,7 @@ impl Rules {
             },
             max_concurrency: admission.max_concurrency,
             queue: admission.queue,
-            breaker,
+            breaker: upstream.breaker,
         }
     }
 
@@ -127,17 +126,12 @@ impl Rules {
     }
 }
 
-impl Default for Rules {
-    fn default() -> Self {
-        let limits = limits::Settings { adaptive: false, requests: None, tokens: None };
-        Rules { limits, max_concurrency: 0, queue: usize::MAX, breaker: None }
-    }
-}
-
 impl Gate {
     /// Open, as nothing is known yet.
-    pub fn new(store: Store<Limits>) -> Self {
-        Gate { store, state: Mutex::default(), changed: Notify::new(), born: Instant::now() }
+    pub fn new(store: Store<Limits>, rules: Rules) -> Self {
+        let (queue, breaker) = (Queue::default(), Breaker::default());
+        let state = Mutex::new(State { queue, breaker, in_flight: 0, driven: false, rules });
+        Gate { store, state, changed: Notify::new(), born: Instant::now() }
     }
 
     /// The circuit's time. It is not that of the limits, which may be another machine's.
@@ -149,8 +143,8 @@ impl Gate {
     ///
     /// # Errors
     /// If the line is full, the deadline too near, or the circuit open.
-    pub async fn admit(self: &Arc<Self>, ask: Ask, rules: Rules) -> Result<Permit, Refused> {
-        let (answer, id) = match self.enter(ask, rules)? {
+    pub async fn admit(self: &Arc<Self>, ask: Ask) -> Result<Permit, Refused> {
+        let (answer, id) = match self.enter(ask)? {
             Entered::Through(permit) => return Ok(permit),
             Entered::Waiting(answer, id) => (answer, id),
         };
@@ -162,20 +156,14 @@ impl Gate {
         }
     }
 
-    /// Other rules hold from now on.
+    /// Other rules hold from now on, for those who wait already, too.
     pub(super) fn apply(&self, rules: Rules) {
-        let mut state = self.lock();
-        (state.rules, state.ruled) = (rules, true);
-        drop(state);
+        self.lock().rules = rules;
         self.changed();
     }
 
-    fn enter(self: &Arc<Self>, ask: Ask, rules: Rules) -> Result<Entered, Refused> {
+    fn enter(self: &Arc<Self>, ask: Ask) -> Result<Entered, Refused> {
         let mut state = self.lock();
-        // Later changes come with a reload: a call from before it does not undo them.
-        if !std::mem::replace(&mut state.ruled, true) {
-            state.rules = rules;
-        }
         let rules = state.rules;
         let circuit = state.circuit(self.age());
         if let Some(left) = circuit.filter(|_| !ask.holds) {
@@ -220,8 +208,8 @@ impl Gate {
     }
 
     /// A limit was told of by a request that had passed before this gate was there.
-    pub(super) fn limited(self: &Arc<Self>, close_for: Option<Duration>) {
-        self.tell(move |limits, now| limits.limited(now, close_for));
+    pub(super) fn limited(self: &Arc<Self>, lesson: Lesson) {
+        self.tell(move |limits, now| limits.limited(now, &lesson));
     }
 
     /// The limits have changed, here or by and by for all who share them.
@@ -247,9 +235,9 @@ impl Gate {
         }
     }
 
-    /// The limits in force.
-    pub(super) fn settings(&self) -> limits::Settings {
-        self.lock().rules.limits
+    /// The rules in force.
+    pub(super) fn rules(&self) -> Rules {
+        self.lock().rules
     }
 
     /// How it looks from outside.

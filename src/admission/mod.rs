@@ -91,7 +91,7 @@ impl Admission {
 
     /// The config has changed: what it says of this upstream holds for those who wait already, too.
     pub fn apply(&self, upstream: &config::Upstream) {
-        let rules = Rules::of(&upstream.admission, upstream.breaker);
+        let rules = Rules::of(upstream);
         let of = self.gates.iter().filter(|entry| entry.key().upstream == upstream.name);
         of.for_each(|entry| entry.value().apply(rules));
     }
@@ -104,7 +104,7 @@ impl Admission {
 
     /// The gates before an upstream for a client's credential; empty, if it is Backstop that puts one in.
     pub fn gates(&self, upstream: &config::Upstream, credential: &[u8]) -> Arc<Gates> {
-        let host = upstream.base_url.authority().map_or("", |authority| authority.as_str());
+        let host = upstream.authority();
         let own = upstream.api_key.as_ref().map_or("", |key| key.expose());
         let key = Key { upstream: upstream.name.clone(), credential: self.hasher.hash_one((host, own, credential)) };
         if let Some(gates) = self.gates.get(&key) {
@@ -114,7 +114,7 @@ impl Admission {
             self.gates.retain(|_, gates| !gates.idle());
         }
         let name = Fingerprint::of([upstream.name.as_bytes(), host.as_bytes(), own.as_bytes(), credential]);
-        let made = Arc::new(Gates::new(Home { redis: self.redis.clone(), name }));
+        let made = Arc::new(Gates::new(Home { redis: self.redis.clone(), name }, Rules::of(upstream)));
         // With more credentials at work than that, the newest are on their own.
         if self.gates.len() >= MOST { made } else { self.gates.entry(key).or_insert(made).clone() }
     }
@@ -133,14 +133,14 @@ impl Admission {
             rate: sum.rate.into_iter().chain(one.rate).reduce(f64::min),
             cooldown: sum.cooldown.max(one.cooldown),
             open: sum.open || one.open,
-            idle: sum.idle && one.idle,
+            ..sum
         })
     }
 }
 
 impl Gates {
-    fn new(home: Home) -> Self {
-        let all = Arc::new(Gate::new(home.store("")));
+    fn new(home: Home, rules: Rules) -> Self {
+        let all = Arc::new(Gate::new(home.store(""), rules));
         Gates { home, all, models: Mutex::default(), split: AtomicBool::new(false) }
     }
 
@@ -148,18 +148,13 @@ impl Gates {
     ///
     /// # Errors
     /// If the request is sent away.
-    pub async fn admit(
-        self: &Arc<Self>,
-        ask: Ask,
-        rules: Rules,
-        model: impl FnOnce() -> Option<String>,
-    ) -> Result<Passage, Refused> {
+    pub async fn admit(self: &Arc<Self>, ask: Ask, model: impl FnOnce() -> Option<String>) -> Result<Passage, Refused> {
         let own = if self.split.load(Ordering::Relaxed) { model().and_then(|name| self.of_model(&name)) } else { None };
         let model = match own {
-            Some(gate) => Some(gate.admit(ask, rules.of_model()).await?),
+            Some(gate) => Some(gate.admit(ask).await?),
             None => None,
         };
-        let all = self.all.admit(ask, rules).await?;
+        let all = self.all.admit(ask).await?;
         Ok(Passage { gates: self.clone(), all, model })
     }
 
@@ -184,7 +179,8 @@ impl Gates {
             }
         }
         self.split.store(true, Ordering::Relaxed);
-        Some(models.entry(name.to_owned()).or_insert_with(|| Arc::new(Gate::new(self.home.store(name)))).clone())
+        let made = || Arc::new(Gate::new(self.home.store(name), self.all.rules().of_model()));
+        Some(models.entry(name.to_owned()).or_insert_with(made).clone())
     }
 
     fn apply(&self, rules: Rules) {
@@ -228,7 +224,7 @@ impl Passage {
             Some(model) => drop(model.learn(lesson)),
             None => {
                 if let Some(gate) = self.gates.split(name) {
-                    gate.limited(lesson.close_for);
+                    gate.limited(*lesson);
                 }
             }
         }

@@ -25,13 +25,8 @@ impl Permit {
     pub fn learn(&mut self, lesson: &Lesson) -> bool {
         let ticket = self.ticket.take();
         if let Some(ticket) = ticket {
-            let Lesson { signal, close_for, .. } = *lesson;
-            self.gate.tell(move |limits, now| {
-                limits.learn(now, ticket, signal);
-                if let Some(wait) = close_for {
-                    limits.close(now, wait);
-                }
-            });
+            let lesson = *lesson;
+            self.gate.tell(move |limits, now| limits.learn(now, ticket, &lesson));
         }
         let opened = self.pass.take().is_some_and(|pass| self.gate.tell_circuit(pass, lesson.sign));
         if ticket.is_some() || lesson.sign == Sign::Failure {
@@ -43,7 +38,7 @@ impl Permit {
     /// The request really used so many tokens.
     pub fn settle(&mut self, used: u64) {
         if let Some(taken) = self.tokens.take() {
-            let settings = self.gate.settings();
+            let settings = self.gate.rules().limits;
             self.gate.tell(move |limits, now| limits.give_tokens(now, taken - used as f64, &settings));
             self.gate.changed();
         }

@@ -8,7 +8,7 @@ use super::{Attempts, Left, late, story};
 use crate::admission::gate::Refused;
 use crate::admission::memory::Remembered;
 use crate::admission::retry_after;
-use crate::answer::Cost;
+use crate::answer::{Answer, Cost};
 use crate::opening::{Opening, Reply};
 use crate::policy::classify::{Evidence, classify};
 use crate::policy::failure::{Kind, Phase, TransportError};
@@ -56,8 +56,7 @@ impl Attempts {
         if Instant::now() >= self.call.deadline {
             return self.out_of_time(&classify(Evidence::Failure(&late(false)), &[]));
         }
-        if let Some((call, answer, verdict)) = self.in_hand.take() {
-            self.call = call;
+        if let Some((answer, verdict)) = self.take_in_hand() {
             return self.opening(Reply::Upstream(answer), Outcome::Exhausted, Some(verdict), true);
         }
         if let Some((error, verdict)) = self.lost.take() {
@@ -74,11 +73,8 @@ impl Attempts {
 
     /// The deadline passed: the answer in hand, or word of it.
     pub(super) fn out_of_time(mut self, verdict: &Verdict) -> Opening {
-        let (reply, verdict) = match self.in_hand.take() {
-            Some((call, answer, verdict)) => {
-                self.call = call;
-                (Reply::Upstream(answer), verdict)
-            }
+        let (reply, verdict) = match self.take_in_hand() {
+            Some((answer, verdict)) => (Reply::Upstream(answer), verdict),
             None => {
                 let unknown_outcome = verdict.ambiguous && self.effect() == Effect::Creates;
                 let unknown = self.sent_at.filter(|_| unknown_outcome);
@@ -87,6 +83,13 @@ impl Attempts {
             }
         };
         self.opening(reply, Outcome::Deadline, Some(verdict), true)
+    }
+
+    /// The last answer that an upstream gave; the call is that which it answers.
+    fn take_in_hand(&mut self) -> Option<(Box<Answer>, Verdict)> {
+        let (call, answer, verdict) = self.in_hand.take()?;
+        self.call = call;
+        Some((answer, verdict))
     }
 
     fn failed(&self, error: &TransportError, verdict: &Verdict, why: Settle) -> LocalReply {

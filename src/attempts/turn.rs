@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::{Attempts, Left, policy};
-use crate::admission::gate::{Ask, Refused, Rules};
+use crate::admission::gate::{Ask, Refused};
 use crate::admission::queue::Place;
-use crate::clock::after;
+use crate::drain::Drain;
 use crate::policy::lesson::Lesson;
 use crate::policy::verdict::{Class, Reason, Verdict};
 use crate::wire::hints;
@@ -23,15 +23,14 @@ impl Attempts {
         let upstream = &call.route.upstream.config;
         let gates = lasting.admission.gates(upstream, call.credential());
         let ask = Ask {
-            place: Place { priority: call.priority, flow: lasting.admission.hash(&call.flow), since: call.arrived },
+            place: Place { priority: call.priority, flow: lasting.admission.hash(call.flow()), since: call.arrived },
             deadline: call.deadline,
             tokens: if upstream.admission.tokens_per_minute > 0 { call.tokens() } else { 0.0 },
             tried: self.made,
             holds: self.made > 0 && !self.has_fallback(),
         };
-        let rules = Rules::of(&upstream.admission, upstream.breaker);
         let start = Instant::now();
-        let admitted = gates.admit(ask, rules, || call.model().map(str::to_owned));
+        let admitted = gates.admit(ask, || call.model().map(str::to_owned));
         let passage = tokio::select! {
             biased;
             passage = admitted => passage,
@@ -105,11 +104,7 @@ impl Attempts {
 /// So long before draining ends a call that still waits is told so.
 const LAST_WORD: Duration = Duration::from_millis(200);
 
-async fn nearly_drained(drain: &crate::drain::Drain) {
+async fn nearly_drained(drain: &Drain) {
     let end = drain.begun().await;
-    tokio::time::sleep_until(after(
-        Instant::now(),
-        end.saturating_duration_since(Instant::now()).saturating_sub(LAST_WORD),
-    ))
-    .await;
+    sleep_until(end.checked_sub(LAST_WORD).unwrap_or(end)).await;
 }

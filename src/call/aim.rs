@@ -99,7 +99,8 @@ fn target(route: &Route, trust: Trust) -> PathAndQuery {
 fn outgoing(headers: &HeaderMap, version: Version, route: &Route, trust: Trust) -> HeaderMap {
     let upstream = &route.upstream.config;
     let chunked = headers.contains_key(TRANSFER_ENCODING);
-    let replaced = upstream.api_key.is_some() || trust == Trust::Stranger;
+    // With a credential of its own from the environment, the upstream gets that one and no other.
+    let from_env = upstream.api_key.is_some();
     let mut first = HeaderMap::with_capacity(headers.len() + 8);
     first.insert(HOST, route.upstream.host.clone());
     let mut sent = hop::end_to_end(first, headers, |name: &HeaderName| {
@@ -107,12 +108,10 @@ fn outgoing(headers: &HeaderMap, version: Version, route: &Route, trust: Trust) 
             || name == EXPECT
             || name == CONTENT_LENGTH && chunked
             || name.as_str().starts_with(client::OWN_PREFIX)
-            || replaced && credential::is_credential(name)
+            || from_env && credential::is_credential(name)
             || trust == Trust::Stranger && credential::may_be_secret(name.as_str())
             || upstream.headers.iter().any(|(own, _)| own == name)
     });
-    // With a credential of its own from the environment, the upstream gets that one and no other.
-    let from_env = upstream.api_key.is_some();
     for (name, value) in upstream.headers.iter().filter(|(name, _)| !(from_env && credential::is_credential(name))) {
         sent.append(name.clone(), value.clone());
     }

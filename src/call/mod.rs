@@ -83,8 +83,8 @@ pub struct Call {
     pub takes_interim: bool,
     /// What goes before what, where there is a line.
     pub priority: Priority,
-    /// The run that it belongs to, or the key that its client showed: one flow of calls, which takes turns with others.
-    pub flow: Vec<u8>,
+    /// The run that it belongs to, or its client's own key, where that was said.
+    run: Option<Vec<u8>>,
     /// The client's credential, digested with the rest: calls of different credentials never meet.
     credential: Vec<u8>,
     /// The request as it came, kept where there are fallbacks.
@@ -107,7 +107,7 @@ impl Call {
         let arrived = Instant::now();
         let body = body::read(&parts.headers, body, &config.server).await.map_err(body::unsent)?;
         let credential = presented(&parts);
-        let flow = client::run(&parts.headers).or(client::key(&parts.headers)).unwrap_or(&credential).to_vec();
+        let run = client::run(&parts.headers).or(client::key(&parts.headers)).map(<[u8]>::to_vec);
         let original = (route.rest.is_some())
             .then(|| Arc::new(Original { headers: parts.headers.clone(), version: parts.version, body: body.clone() }));
         let Aimed { route, headers, body } = aim(&parts.headers, parts.version, body, route, Trust::Meant);
@@ -131,7 +131,7 @@ impl Call {
             http11: parts.version == Version::HTTP_11,
             takes_interim: parts.version == Version::HTTP_11 && client::takes_interim(&parts.headers),
             priority: client::priority(&parts.headers),
-            flow,
+            run,
             headers,
             method: parts.method,
             extensions: parts.extensions,
@@ -193,6 +193,11 @@ impl Call {
         size as f64 / 4.0 + answer as f64
     }
 
+    /// Calls that take turns with others as one: those of a run, else of a client's key, else of a credential.
+    pub fn flow(&self) -> &[u8] {
+        self.run.as_deref().unwrap_or(&self.credential)
+    }
+
     /// The credential that the upstream sees: limits are its own. Empty where Backstop puts its one in.
     pub fn credential(&self) -> &[u8] {
         let own = self.route.upstream.config.api_key.is_some();
@@ -242,8 +247,8 @@ impl Call {
     /// The digest under which it is one with calls of the same key, from the same client, to the same place.
     pub fn name(&self, key: &[u8]) -> Fingerprint {
         let upstream = &self.route.upstream.config;
-        let host = upstream.base_url.authority().map_or("", |authority| authority.as_str());
-        let place = [self.method.as_str(), &upstream.name, host, self.route.target.as_str()].map(str::as_bytes);
+        let place =
+            [self.method.as_str(), &upstream.name, upstream.authority(), self.route.target.as_str()].map(str::as_bytes);
         let who = self.showed.as_ref().map_or(&[][..], |showed| showed.bytes());
         Fingerprint::of([&self.credential[..], who, key].into_iter().chain(place))
     }

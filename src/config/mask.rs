@@ -2,6 +2,8 @@
 
 use toml::Value;
 
+pub(super) use crate::wire::dialect::credential::is_secret_name;
+
 /// Stands where a secret stood.
 pub(super) const HIDDEN: &str = "***";
 
@@ -13,12 +15,6 @@ pub(super) fn is_secret(key: &str) -> bool {
     // `max_tokens` counts tokens, it is none.
     let key = key.to_ascii_lowercase().replace("tokens", "");
     is_secret_name(&key) || ["url", "header", "webhook", "endpoint", "env"].iter().any(|word| key.contains(word))
-}
-
-/// A header of this name holds a credential.
-pub(super) fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["authorization", "cookie", "key", "token", "secret", "auth", "password"].iter().any(|word| name.contains(word))
 }
 
 /// At most 60 characters of a text.

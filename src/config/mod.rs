@@ -247,6 +247,13 @@ pub struct Upstream {
     pub rules: Vec<Rule>,
 }
 
+impl Upstream {
+    /// Its host and port; empty where the URL has none.
+    pub fn authority(&self) -> &str {
+        self.base_url.authority().map_or("", |authority| authority.as_str())
+    }
+}
+
 /// `upstreams.NAME.http2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Http2 {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::pace::{Pace, Signal, Ticket};
-use super::quota::{Quota, Used};
+use super::lesson::Lesson;
+use super::pace::{Pace, Ticket};
+use super::quota::{Quota, SKEW, Used};
 
 /// What the config allows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,8 +39,7 @@ struct Cooldown {
 impl Limits {
     /// Let one request through that costs so many tokens. `Err`: not before then (later than `now`).
     pub fn take(&mut self, now: Duration, tokens: f64, settings: &Settings) -> Result<Option<Ticket>, Duration> {
-        let fixed = self.fixed(now, tokens, settings);
-        let until = fixed.max(if settings.adaptive { self.cooldown.end(now) } else { Duration::ZERO });
+        let until = self.earliest(now, 0, tokens, settings);
         if until > now {
             return Err(until);
         }
@@ -53,34 +53,28 @@ impl Limits {
         Ok(ticket)
     }
 
-    /// When the fixed limits have room.
-    fn fixed(&self, now: Duration, tokens: f64, settings: &Settings) -> Duration {
-        let requests = settings.requests.map(|quota| self.requests.ready_at(now, 1.0, &quota));
-        let tokens = settings.tokens.map(|quota| self.tokens.ready_at(now, tokens, &quota));
-        requests.max(tokens).unwrap_or_default()
-    }
-
-    /// The earliest that a request could go which costs so many tokens and has so many requests before it, as far as that is known: a learned pace may yet
-    /// rise, so it is no reason to send anybody away.
+    /// The earliest that a request could go which costs so many tokens and has so many requests before it, as far as that is
+    /// known: a learned pace may yet rise, so it is no reason to send anybody away.
     pub fn earliest(&self, now: Duration, ahead: usize, tokens: f64, settings: &Settings) -> Duration {
-        let queue = settings.requests.map(|quota| self.requests.one_by_one(now, ahead as f64 + 1.0, &quota));
+        let requests = settings.requests.map(|quota| self.requests.one_by_one(now, ahead as f64 + 1.0, &quota));
         let tokens = settings.tokens.map(|quota| self.tokens.ready_at(now, tokens, &quota));
         let cooldown = settings.adaptive.then(|| self.cooldown.end(now));
-        queue.max(tokens).max(cooldown).unwrap_or_default().max(now)
+        requests.max(tokens).max(cooldown).unwrap_or_default().max(now)
     }
 
     /// Take in what came of one that was let through.
-    pub fn learn(&mut self, now: Duration, ticket: Ticket, signal: Signal) {
-        self.pace.learn(now, ticket, signal);
+    pub fn learn(&mut self, now: Duration, ticket: Ticket, lesson: &Lesson) {
+        self.pace.learn(now, ticket, lesson.signal);
+        if let Some(wait) = lesson.close_for {
+            self.close(now, wait);
+        }
     }
 
-    /// A limit was met by a request that was not let through here.
-    pub fn limited(&mut self, now: Duration, close_for: Option<Duration>) {
-        if let Ok(ticket) = self.pace.take(now) {
-            self.pace.learn(now, ticket, Signal::Limited);
-        }
-        if let Some(wait) = close_for {
-            self.close(now, wait);
+    /// Take in a limit that was met by a request which was not let through here.
+    pub fn limited(&mut self, now: Duration, lesson: &Lesson) {
+        match self.pace.take(now) {
+            Ok(ticket) => self.learn(now, ticket, lesson),
+            Err(_) => lesson.close_for.into_iter().for_each(|wait| self.close(now, wait)),
         }
     }
 
@@ -131,7 +125,6 @@ impl Limits {
 impl Cooldown {
     /// A wait that was noted in what is now the future was noted by a clock that has been set back since: it is void.
     fn end(&self, now: Duration) -> Duration {
-        const SKEW: Duration = Duration::from_secs(1);
         if self.from > now.saturating_add(SKEW) { Duration::ZERO } else { self.until }
     }
 }

@@ -23,7 +23,7 @@ pub struct Used {
 }
 
 /// Clocks of several machines differ by less.
-const SKEW: Duration = Duration::from_secs(1);
+pub(super) const SKEW: Duration = Duration::from_secs(1);
 /// Longer than any wait that anybody sits through, and short enough that no clock overflows.
 const FOREVER: f64 = 365.0 * 24.0 * 3600.0;
 

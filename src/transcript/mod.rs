@@ -122,7 +122,7 @@ impl Transcript {
     /// All of it, where it can be given again.
     fn whole(&self) -> Option<(Head, Vec<Bytes>, Option<HeaderMap>)> {
         let state = self.lock();
-        let head = state.head.clone().filter(|_| state.good && state.first == 0)?;
+        let head = state.head.clone().filter(|_| state.is_good())?;
         Some((head, state.pieces.iter().cloned().collect(), state.trailers.clone()))
     }
 
@@ -142,8 +142,7 @@ impl Transcript {
 
     /// It is over and whole from its start to a good end: it can be given again.
     pub fn is_good(&self) -> bool {
-        let state = self.lock();
-        state.good && state.first == 0
+        self.lock().is_good()
     }
 
     /// It has ended, well or badly.
@@ -297,6 +296,10 @@ impl Drop for Reader {
 }
 
 impl State {
+    fn is_good(&self) -> bool {
+        self.good && self.first == 0
+    }
+
     fn wait(&mut self, cx: &Context<'_>) {
         if !self.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.wakers.push(cx.waker().clone());

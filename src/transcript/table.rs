@@ -105,7 +105,7 @@ impl Table {
             out.push((name, answer));
         }
         drop(finished);
-        out.iter().for_each(|(name, answer)| self.remove(*name, answer));
+        out.iter().for_each(|(name, answer)| self.remove(*name, Arc::as_ptr(answer)));
         true
     }
 
@@ -117,17 +117,16 @@ impl Table {
 
     /// This answer is not given again from now on. Whoever waits to say so does not keep it.
     pub fn forget(&self, name: Fingerprint, answer: &Weak<Transcript>) {
-        let is_it = |other: &Arc<Transcript>| std::ptr::eq(Arc::as_ptr(other), answer.as_ptr());
-        self.calls.remove_if(&name, |_, call| is_it(&call.answer));
+        self.remove(name, answer.as_ptr());
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = finished.order.iter().position(|(_, other, _)| is_it(other))
+        if let Some(at) = finished.order.iter().position(|(_, other, _)| Arc::as_ptr(other) == answer.as_ptr())
             && let Some((_, _, size)) = finished.order.remove(at)
         {
             finished.size -= size;
         }
     }
 
-    fn remove(&self, name: Fingerprint, answer: &Arc<Transcript>) {
-        self.calls.remove_if(&name, |_, call| Arc::ptr_eq(&call.answer, answer));
+    fn remove(&self, name: Fingerprint, answer: *const Transcript) {
+        self.calls.remove_if(&name, |_, call| Arc::as_ptr(&call.answer) == answer);
     }
 }

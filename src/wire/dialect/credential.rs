@@ -50,23 +50,16 @@ pub fn without_secrets(target: &str) -> String {
 
 /// A header or parameter of this name may hold a credential, or name the account that one is of.
 pub fn may_be_secret(name: &str) -> bool {
-    const WORDS: [&str; 12] = [
-        "key",
-        "token",
-        "secret",
-        "auth",
-        "password",
-        "cookie",
-        "credential",
-        "signature",
-        "referer",
-        "organization",
-        "project",
-        "session",
-    ];
-    // Names a call, and opens nothing.
+    const TELLING: [&str; 6] = ["credential", "signature", "referer", "organization", "project", "session"];
+    let lower = name.to_ascii_lowercase();
+    // An idempotency key names a call, and opens nothing.
+    !lower.ends_with("idempotency-key") && (is_secret_name(name) || TELLING.iter().any(|word| lower.contains(word)))
+}
+
+/// A header, parameter or setting of this name holds a credential.
+pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    !name.ends_with("idempotency-key") && WORDS.iter().any(|word| name.contains(word))
+    ["key", "token", "secret", "auth", "password", "cookie"].iter().any(|word| name.contains(word))
 }
 
 fn without(target: &str, unwanted: impl Fn(&str) -> bool) -> String {
